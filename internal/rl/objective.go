@@ -30,9 +30,9 @@ type Objective struct {
 	Supervised bool      `json:"supervised,omitempty"`
 	Centering  Centering `json:"centering"`
 	Rule       Rule      `json:"rule"`
-	Cap        float64   `json:"cap,omitempty"`  // RuleTIS; default 2
-	Lo         float64   `json:"lo,omitempty"`   // RuleBand; default 0.5
-	Hi         float64   `json:"hi,omitempty"`   // RuleBand; default 5
+	Cap        float64   `json:"cap,omitempty"`   // RuleTIS; default 2
+	Lo         float64   `json:"lo,omitempty"`    // RuleBand; default 0.5
+	Hi         float64   `json:"hi,omitempty"`    // RuleBand; default 5
 	TopK       int       `json:"top_k,omitempty"` // width of the record that centering needs
 }
 
