@@ -1,0 +1,109 @@
+package artifact
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+
+	"github.com/steadyrl/steady/internal/fault"
+)
+
+// Ref names an object together with its content.
+type Ref struct {
+	Name   string `json:"name"`
+	Digest string `json:"digest"` // SHA-256, hexadecimal
+	Size   int64  `json:"size"`   // bytes
+}
+
+// Store keeps named objects. Names are slash-separated paths of letters, digits, '.', '_' and '-'.
+//
+// Errors: Invalid (bad name), NotFound, Corrupt (digest differs), Stale (the name exists with other content), Busy
+// (the device is full or failing: the same call may succeed later). Concurrency: all methods may be called from any
+// goroutine and from several processes at once.
+type Store interface {
+	// Put writes an object that must not exist, or exists with the same bytes (then nothing is written).
+	Put(ctx context.Context, name string, data []byte) (Ref, error)
+	// Replace writes an object whether or not it exists; readers see the old bytes or the new ones.
+	Replace(ctx context.Context, name string, data []byte) (Ref, error)
+	// Get returns an object's bytes and reference.
+	Get(ctx context.Context, name string) ([]byte, Ref, error)
+	// Exists reports whether the object exists.
+	Exists(ctx context.Context, name string) (bool, error)
+	// List returns the names with the prefix, sorted, without unfinished writes.
+	List(ctx context.Context, prefix string) ([]string, error)
+	// Remove deletes an object, or everything below a directory; a missing one is no error.
+	Remove(ctx context.Context, name string) error
+	// Path returns the place of a name in the local file system, for objects that are directories
+	// (checkpoints, data sets, exports); who builds one there must make it appear by a rename.
+	Path(name string) (string, error)
+}
+
+// Digest returns the SHA-256 of data in hexadecimal.
+func Digest(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+// Fetch returns the bytes of ref and verifies size and digest (Corrupt).
+func Fetch(ctx context.Context, s Store, ref Ref) ([]byte, error) {
+	data, got, err := s.Get(ctx, ref.Name)
+	if err != nil {
+		return nil, err
+	}
+	if got.Digest != ref.Digest || got.Size != ref.Size {
+		return nil, fault.New(fault.Corrupt, "artifact.Fetch", "%s has digest %.12s and %d bytes, recorded were %.12s and %d",
+			ref.Name, got.Digest, got.Size, ref.Digest, ref.Size)
+	}
+	return data, nil
+}
+
+// PutJSON writes v as indented JSON.
+func PutJSON(ctx context.Context, s Store, name string, v any) (Ref, error) {
+	data, err := encode(name, v)
+	if err != nil {
+		return Ref{}, err
+	}
+	return s.Put(ctx, name, data)
+}
+
+// ReplaceJSON replaces an object by v as indented JSON.
+func ReplaceJSON(ctx context.Context, s Store, name string, v any) (Ref, error) {
+	data, err := encode(name, v)
+	if err != nil {
+		return Ref{}, err
+	}
+	return s.Replace(ctx, name, data)
+}
+
+// GetJSON reads an object into v. Bytes that are not JSON of v's shape are Corrupt.
+func GetJSON(ctx context.Context, s Store, name string, v any) (Ref, error) {
+	data, ref, err := s.Get(ctx, name)
+	if err != nil {
+		return Ref{}, err
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return Ref{}, fault.New(fault.Corrupt, "artifact.GetJSON", "%s: %w", name, err)
+	}
+	return ref, nil
+}
+
+// FetchJSON reads and verifies ref into v.
+func FetchJSON(ctx context.Context, s Store, ref Ref, v any) error {
+	data, err := Fetch(ctx, s, ref)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return fault.New(fault.Corrupt, "artifact.FetchJSON", "%s: %w", ref.Name, err)
+	}
+	return nil
+}
+
+func encode(name string, v any) ([]byte, error) {
+	data, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return nil, fault.New(fault.Numeric, "artifact.PutJSON", "%s: %w", name, err)
+	}
+	return append(data, '\n'), nil
+}

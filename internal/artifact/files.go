@@ -1,0 +1,255 @@
+package artifact
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/steadyrl/steady/internal/fault"
+)
+
+const tempPrefix = ".tmp-"
+
+// Files is a Store in a directory of a local or shared file system.
+type Files struct{ root string }
+
+// NewFiles opens the store in dir and creates the directory if needed.
+func NewFiles(dir string) (*Files, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "artifact.NewFiles", "%s: %w", dir, err)
+	}
+	if err := os.MkdirAll(abs, 0o755); err != nil {
+		return nil, classify("artifact.NewFiles", dir, err)
+	}
+	return &Files{root: abs}, nil
+}
+
+// Root returns the store's directory.
+func (f *Files) Root() string { return f.root }
+
+// Path implements Store.
+func (f *Files) Path(name string) (string, error) {
+	if err := checkName(name); err != nil {
+		return "", err
+	}
+	return filepath.Join(f.root, filepath.FromSlash(name)), nil
+}
+
+// Put implements Store.
+func (f *Files) Put(ctx context.Context, name string, data []byte) (Ref, error) {
+	ref := Ref{Name: name, Digest: Digest(data), Size: int64(len(data))}
+	// The common second execution finds its own bytes and writes nothing.
+	if _, got, err := f.Get(ctx, name); err == nil {
+		return ref, sameContent(ref, got)
+	} else if !fault.Is(err, fault.NotFound) {
+		return Ref{}, err
+	}
+	tmp, dst, err := f.writeTemp(ctx, name, data)
+	if err != nil {
+		return Ref{}, err
+	}
+	defer os.Remove(tmp) //nolint:errcheck // after a successful link only the temporary name goes
+	// Link refuses an existing name atomically, which rename does not.
+	if err := os.Link(tmp, dst); err != nil {
+		if !errors.Is(err, fs.ErrExist) {
+			return Ref{}, classify("artifact.Put", name, err)
+		}
+		_, got, err := f.Get(ctx, name)
+		if err != nil {
+			return Ref{}, err
+		}
+		return ref, sameContent(ref, got)
+	}
+	return ref, syncDir(filepath.Dir(dst))
+}
+
+func sameContent(want, got Ref) error {
+	if want.Digest == got.Digest {
+		return nil
+	}
+	return fault.New(fault.Stale, "artifact.Put", "%s exists with other content (digest %.12s, new %.12s)", want.Name, got.Digest, want.Digest)
+}
+
+// Replace implements Store.
+func (f *Files) Replace(ctx context.Context, name string, data []byte) (Ref, error) {
+	tmp, dst, err := f.writeTemp(ctx, name, data)
+	if err != nil {
+		return Ref{}, err
+	}
+	if err := os.Rename(tmp, dst); err != nil {
+		_ = os.Remove(tmp)
+		return Ref{}, classify("artifact.Replace", name, err)
+	}
+	return Ref{Name: name, Digest: Digest(data), Size: int64(len(data))}, syncDir(filepath.Dir(dst))
+}
+
+func (f *Files) writeTemp(ctx context.Context, name string, data []byte) (tmp, dst string, err error) {
+	if err := ctx.Err(); err != nil {
+		return "", "", err
+	}
+	dst, err = f.Path(name)
+	if err != nil {
+		return "", "", err
+	}
+	if err := os.MkdirAll(filepath.Dir(dst), 0o755); err != nil {
+		return "", "", classify("artifact.Put", name, err)
+	}
+	file, err := os.CreateTemp(filepath.Dir(dst), tempPrefix+"*")
+	if err != nil {
+		return "", "", classify("artifact.Put", name, err)
+	}
+	_, err = file.Write(data)
+	if err == nil {
+		err = file.Chmod(0o644)
+	}
+	if err == nil {
+		err = file.Sync()
+	}
+	if cerr := file.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		_ = os.Remove(file.Name())
+		return "", "", classify("artifact.Put", name, err)
+	}
+	return file.Name(), dst, nil
+}
+
+// Get implements Store.
+func (f *Files) Get(ctx context.Context, name string) ([]byte, Ref, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, Ref{}, err
+	}
+	p, err := f.Path(name)
+	if err != nil {
+		return nil, Ref{}, err
+	}
+	data, err := os.ReadFile(p)
+	if err != nil {
+		return nil, Ref{}, classify("artifact.Get", name, err)
+	}
+	return data, Ref{Name: name, Digest: Digest(data), Size: int64(len(data))}, nil
+}
+
+// Exists implements Store.
+func (f *Files) Exists(ctx context.Context, name string) (bool, error) {
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
+	p, err := f.Path(name)
+	if err != nil {
+		return false, err
+	}
+	_, err = os.Stat(p)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, classify("artifact.Exists", name, err)
+	}
+	return true, nil
+}
+
+// List implements Store.
+func (f *Files) List(ctx context.Context, prefix string) ([]string, error) {
+	dir := path.Dir(prefix + "x")
+	var names []string
+	err := filepath.WalkDir(filepath.Join(f.root, filepath.FromSlash(dir)), func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil // nothing there, or gone while walking
+			}
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if strings.HasPrefix(d.Name(), tempPrefix) {
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if d.IsDir() {
+			return nil
+		}
+		rel, err := filepath.Rel(f.root, p)
+		if err != nil {
+			return err
+		}
+		if name := filepath.ToSlash(rel); strings.HasPrefix(name, prefix) {
+			names = append(names, name)
+		}
+		return nil
+	})
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, classify("artifact.List", prefix, err)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// Remove implements Store.
+func (f *Files) Remove(ctx context.Context, name string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	p, err := f.Path(name)
+	if err != nil {
+		return err
+	}
+	if err := os.RemoveAll(p); err != nil {
+		return classify("artifact.Remove", name, err)
+	}
+	return nil
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return classify("artifact.Put", dir, err)
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil {
+		return classify("artifact.Put", dir, err)
+	}
+	return nil
+}
+
+func checkName(name string) error {
+	bad := name == "" || path.Clean(name) != name || path.IsAbs(name) || strings.HasPrefix(name, "..")
+	for _, r := range name {
+		ok := r == '/' || r == '.' || r == '_' || r == '-' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
+		bad = bad || !ok
+	}
+	if bad {
+		return fault.New(fault.Invalid, "artifact.Path", "bad object name %q", name).
+			WithHint("names are relative paths of letters, digits, '.', '_' and '-'")
+	}
+	return nil
+}
+
+// classify maps an error of the file system to a fault kind.
+func classify(op, name string, err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fault.New(fault.NotFound, op, "%s: %w", name, err)
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return fault.New(fault.Busy, op, "%s: %w", name, err).WithHint("free space on the device of the artifact store; the run waits and goes on by itself")
+	case errors.Is(err, syscall.EIO), errors.Is(err, syscall.ESTALE), errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		return fault.New(fault.Busy, op, "%s: %w", name, err).WithHint("check the device of the artifact store; the run tries again")
+	case errors.Is(err, fs.ErrPermission):
+		return fault.New(fault.Invalid, op, "%s: %w", name, err).WithHint("give the process write access to the artifact store")
+	}
+	return fault.New(fault.Internal, op, "%s: %w", name, err)
+}
