@@ -30,8 +30,10 @@ func (l Layout) Trajectories(unit string) string { return l.at("%s/trajectories.
 // Verdicts is the judge's record of a unit.
 func (l Layout) Verdicts(unit string) string { return l.at("%s/verdicts.json", unit) }
 
-// GroupUnit is the unit of a training group; EvalUnit that of a chunk of a validation.
-func GroupUnit(n int) string { return fmt.Sprintf("groups/%06d", n) }
+// GroupUnit is the unit of a training group: its number, tag, problem and submission count.
+func GroupUnit(n, tag, problem, submission int) string {
+	return fmt.Sprintf("groups/%06d-t%d-p%d-s%d", n, tag, problem, submission)
+}
 
 // EvalUnit is the unit of chunk c of the named validation ("000025" or "export").
 func EvalUnit(name string, c int) string { return fmt.Sprintf("validation/%s/chunk-%03d", name, c) }

@@ -1,0 +1,59 @@
+package contract
+
+import "fmt"
+
+// Task queues of the roles. A trainer that was acquired has a queue of its own, see TrainerQueue.
+const (
+	QueueControl = "steady"
+	QueueData    = "steady-data"
+	QueueRollout = "steady-rollout"
+	QueueJudge   = "steady-judge"
+	QueueTrainer = "steady-trainer"
+)
+
+// TrainerQueue is the queue of one trainer host. The name is stable over restarts of the host, so that a
+// restarted worker goes on by itself.
+func TrainerQueue(host string) string { return QueueTrainer + "/" + host }
+
+// Workflow types.
+const (
+	TrainRun       = "TrainRun"
+	PrepareDataset = "PrepareDataset"
+	TrainLoop      = "TrainLoop"
+	RolloutGroup   = "RolloutGroup"
+	Validate       = "Validate"
+	ExportModel    = "ExportModel"
+)
+
+// Workflow ids below a run R.
+func DatasetID(run string) string               { return run + "/dataset" }
+func LoopID(run string) string                  { return run + "/train" }
+func GroupID(run string, n int) string          { return fmt.Sprintf("%s/group/%06d", run, n) }
+func ValidateID(run string, name string) string { return run + "/validate/" + name }
+func ExportID(run string, step int) string      { return fmt.Sprintf("%s/export/%06d", run, step) }
+
+// Messages that a run accepts while it is open, and the internal signals between its workflows.
+const (
+	UpdatePause  = "pause"           // update and signal: stop before the next update; no argument
+	UpdateResume = "resume"          // update and signal: go on; no argument
+	UpdateStop   = "stop_after_step" // update and signal: StopRequest
+
+	QueryProgress = "progress" // query: Progress
+
+	SignalControl   = "control"    // TrainRun to TrainLoop: Control
+	SignalProgress  = "progress"   // TrainLoop to TrainRun: Progress
+	SignalGroupDone = "group_done" // RolloutGroup to TrainLoop: GroupDone
+)
+
+// MaxMessage is the largest size of a message in bytes, as JSON.
+const MaxMessage = 16 << 10
+
+// Search attributes that a server needs for `steady dev`-like lists; a run works without them.
+const (
+	AttrRunName       = "RunName"       // Keyword
+	AttrPhase         = "Phase"         // Keyword
+	AttrStep          = "Step"          // Int
+	AttrPolicyVersion = "PolicyVersion" // Int
+	AttrReward        = "Reward"        // Double
+	AttrDevAccuracy   = "DevAccuracy"   // Double
+)

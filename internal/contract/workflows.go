@@ -1,0 +1,166 @@
+package contract
+
+import "github.com/steadyrl/steady/internal/record"
+
+// LoopInput starts or continues TrainLoop.
+type LoopInput struct {
+	Spec  RunSpec   `json:"spec"`
+	State LoopState `json:"state"`
+}
+
+// LoopState is the whole truth of the step loop; continue-as-new hands on nothing else.
+type LoopState struct {
+	Step      int           `json:"step"`    // last step that was trained and published
+	Started   bool          `json:"started"` // prefill was submitted
+	Cursor    record.Cursor `json:"cursor"`
+	NextGroup int           `json:"next_group"`
+	// Open are the groups that are neither trained nor dropped, by number.
+	Open []OpenGroup `json:"open,omitempty"`
+	// Submitted and Dropped wait for the next ledger record.
+	Submitted []record.Submitted `json:"submitted,omitempty"`
+	Dropped   []record.Drop      `json:"dropped,omitempty"`
+
+	Trainer  Trainer  `json:"trainer"`
+	Paused   bool     `json:"paused,omitempty"`
+	StopAt   int      `json:"stop_at,omitempty"` // 0: at the last step of the spec
+	Dev      []DevRow `json:"dev,omitempty"`
+	Restarts int      `json:"restarts,omitempty"` // trainers acquired after the first
+	Drops    int      `json:"drops,omitempty"`    // groups dropped in all
+	Trained  int      `json:"trained,omitempty"`  // trajectories trained
+	Last     LastStep `json:"last"`
+	Events   int      `json:"events,omitempty"` // number of the next event
+}
+
+// OpenGroup is a group in flight or finished.
+type OpenGroup struct {
+	GroupRef
+	Done   bool   `json:"d,omitempty"`
+	Failed string `json:"f,omitempty"` // reason, if it cannot be trained
+	Tokens int    `json:"k,omitempty"`
+}
+
+// LastStep is what people see of the newest step.
+type LastStep struct {
+	RewardMean *float64 `json:"reward_mean,omitempty"`
+	ZeroSpread *float64 `json:"zero_spread_share,omitempty"`
+	LagMean    *float64 `json:"lag_mean,omitempty"`
+	GradNorm   *float64 `json:"grad_norm,omitempty"`
+	Correction *float64 `json:"sc_correction,omitempty"`
+	Entropy    *float64 `json:"entropy,omitempty"`
+	Seconds    *float64 `json:"seconds,omitempty"` // whole step
+	Weights    string   `json:"weights_digest,omitempty"`
+	State      string   `json:"state_digest,omitempty"`
+}
+
+// DevRow is one validation in the table that people see.
+type DevRow struct {
+	Name     string  `json:"name"`
+	Version  int     `json:"version"`
+	Problems int     `json:"problems"`
+	Solved   int     `json:"solved"`
+	Acc      float64 `json:"acc"`
+	PassRate float64 `json:"pass_rate"`
+	FormatOK float64 `json:"format_ok"`
+	ToolUsed int     `json:"tool_used"`
+	CutShare float64 `json:"length_cut"`
+}
+
+// LoopOutput is the end of the step loop.
+type LoopOutput struct {
+	Step     int      `json:"step"`
+	Dev      []DevRow `json:"dev"`
+	Weights  string   `json:"weights_digest"`
+	State    string   `json:"state_digest"`
+	Trained  int      `json:"trained"`
+	Drops    int      `json:"drops"`
+	Restarts int      `json:"restarts"`
+}
+
+// RunOutput is the result of TrainRun.
+type RunOutput struct {
+	Step          int      `json:"step"`
+	Dev           []DevRow `json:"dev"`
+	StateDigest   string   `json:"state_digest"`
+	WeightsDigest string   `json:"weights_digest"`
+	Export        string   `json:"export"`
+	Report        string   `json:"report"`
+	Trained       int      `json:"trained"`
+	Drops         int      `json:"drops"`
+}
+
+// Progress answers the query and feeds the display.
+type Progress struct {
+	Phase   string   `json:"phase"`
+	Step    int      `json:"step"`
+	Steps   int      `json:"steps"`
+	Paused  bool     `json:"paused"`
+	Trainer string   `json:"trainer,omitempty"`
+	Open    int      `json:"open_groups"`
+	Done    int      `json:"finished_groups"`
+	Drops   int      `json:"drops"`
+	Trained int      `json:"trained"`
+	Dev     []DevRow `json:"dev,omitempty"`
+	Last    LastStep `json:"last"`
+	Dataset string   `json:"dataset,omitempty"`
+}
+
+// Control is a command from TrainRun to its loop.
+type Control struct {
+	Pause  bool `json:"pause,omitempty"`
+	Resume bool `json:"resume,omitempty"`
+	StopAt int  `json:"stop_at,omitempty"`
+}
+
+// StopRequest ends the run after a step: Step 0 means after the step in progress.
+type StopRequest struct {
+	Step int `json:"step"`
+}
+
+// GroupDone tells the loop that a group has finished.
+type GroupDone struct {
+	N int `json:"n"`
+	// Tag tells a group apart from one of the same number in a history that was reset.
+	Tag    int    `json:"tag"`
+	Failed string `json:"failed,omitempty"` // fault kind, if the group cannot be trained
+	Tokens int    `json:"tokens"`
+}
+
+// GroupInput starts RolloutGroup.
+type GroupInput struct {
+	RunKey
+	GroupRef
+	Samples    int      `json:"samples"`
+	MinVersion int      `json:"min_version"`
+	Pin        bool     `json:"pin,omitempty"` // MinVersion is the only version that may answer
+	Timeouts   Timeouts `json:"timeouts"`
+}
+
+// GroupOutput is the end of RolloutGroup, for people who look at it.
+type GroupOutput struct {
+	RewardMean *float64 `json:"reward_mean,omitempty"`
+	Sampled    int      `json:"sampled"`
+	Ended      string   `json:"ended"` // trained_or_waiting, infrastructure, run_closed
+}
+
+// ValidateInput starts Validate.
+type ValidateInput struct {
+	RunKey
+	Name     string   `json:"name"`
+	Version  int      `json:"version"`
+	Problems int      `json:"problems"`
+	Chunk    int      `json:"chunk"`
+	Source   string   `json:"source"`
+	Timeouts Timeouts `json:"timeouts"`
+}
+
+// ExportInput starts ExportModel.
+type ExportInput struct {
+	Spec RunSpec `json:"spec"`
+	Step int     `json:"step"`
+}
+
+// ExportOutput is a verified export and the dev set run from its files.
+type ExportOutput struct {
+	ExportResult
+	Dev DevRow `json:"dev"`
+}
