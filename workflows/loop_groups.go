@@ -1,0 +1,141 @@
+package workflows
+
+import (
+	"fmt"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/steadyrl/steady/internal/contract"
+	"github.com/steadyrl/steady/internal/record"
+	"github.com/steadyrl/steady/internal/rng"
+)
+
+// submit sends out n fresh groups with tag t, but never more than the remaining steps can use.
+func (l *loop) submit(t, n int) error {
+	n = min(n, (l.last()-l.st.Step)*l.spec.BatchProblems-len(l.st.Open))
+	var started []workflow.Future
+	for range max(n, 0) {
+		g := l.nextGroup(t)
+		started = append(started, l.startGroup(g))
+	}
+	for _, f := range started {
+		err := f.Get(l.ctx, nil)
+		// After a reset a group of the old history may still run under the same id; it reports by signal.
+		if err != nil && !temporal.IsWorkflowExecutionAlreadyStartedError(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *loop) nextGroup(t int) contract.GroupRef {
+	g := contract.GroupRef{N: l.st.NextGroup, Tag: t}
+	l.st.NextGroup++
+	c := &l.st.Cursor
+	if len(c.Returned) > 0 {
+		g.Problem, g.Submission = c.Returned[0].Problem, c.Returned[0].Submission
+		c.Returned = c.Returned[1:]
+	} else {
+		if c.Next == l.spec.TrainProblems {
+			c.Epoch, c.Next = c.Epoch+1, 0
+		}
+		g.Problem = l.order.at(l.spec.Seed, c.Epoch, l.spec.TrainProblems, c.Next)
+		c.Next++
+	}
+	l.st.Open = append(l.st.Open, contract.OpenGroup{GroupRef: g})
+	l.st.Submitted = append(l.st.Submitted, record.Submitted{N: g.N, Problem: g.Problem, Tag: g.Tag, Submission: g.Submission})
+	return g
+}
+
+func (l *loop) startGroup(g contract.GroupRef) workflow.Future {
+	ctx := workflow.WithChildOptions(l.ctx, workflow.ChildWorkflowOptions{
+		WorkflowID:            contract.GroupID(l.spec.Run, g.N),
+		ParentClosePolicy:     enumspb.PARENT_CLOSE_POLICY_ABANDON,
+		WorkflowIDReusePolicy: enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
+		StaticSummary:         fmt.Sprintf("problem %d, tag %d", g.Problem, g.Tag),
+	})
+	return workflow.ExecuteChildWorkflow(ctx, contract.RolloutGroup, contract.GroupInput{
+		RunKey: l.spec.RunKey, GroupRef: g, Samples: l.spec.GroupSize, MinVersion: l.st.Step,
+		Pin: l.spec.Mode == "sync", Timeouts: l.spec.Timeouts,
+	}).GetChildWorkflowExecution()
+}
+
+// permutation caches the order of the problems of one epoch.
+type permutation struct {
+	epoch int
+	perm  []int
+}
+
+func (p *permutation) at(seed uint64, epoch, n, i int) int {
+	if p.perm == nil || p.epoch != epoch {
+		p.epoch, p.perm = epoch, rng.New(seed, rng.Data, epoch).Perm(n)
+	}
+	return p.perm[i]
+}
+
+// listen applies messages as they come; drain applies what is left before continue-as-new.
+func (l *loop) listen() {
+	workflow.Go(l.ctx, func(ctx workflow.Context) {
+		s := workflow.NewSelector(ctx)
+		s.AddReceive(l.groupDone(), func(c workflow.ReceiveChannel, _ bool) {
+			var d contract.GroupDone
+			c.Receive(ctx, &d)
+			l.applyDone(d)
+		})
+		s.AddReceive(l.control(), func(c workflow.ReceiveChannel, _ bool) {
+			var q contract.Control
+			c.Receive(ctx, &q)
+			l.applyControl(q)
+		})
+		for ctx.Err() == nil {
+			s.Select(ctx)
+		}
+	})
+}
+
+func (l *loop) drain() {
+	var d contract.GroupDone
+	for l.groupDone().ReceiveAsync(&d) {
+		l.applyDone(d)
+		d = contract.GroupDone{}
+	}
+	var q contract.Control
+	for l.control().ReceiveAsync(&q) {
+		l.applyControl(q)
+		q = contract.Control{}
+	}
+}
+
+func (l *loop) groupDone() workflow.ReceiveChannel {
+	return workflow.GetSignalChannel(l.ctx, contract.SignalGroupDone)
+}
+
+func (l *loop) control() workflow.ReceiveChannel {
+	return workflow.GetSignalChannel(l.ctx, contract.SignalControl)
+}
+
+// applyDone is idempotent: a second message of a group, or one of a group that is not open, changes nothing.
+func (l *loop) applyDone(d contract.GroupDone) {
+	for i := range l.st.Open {
+		g := &l.st.Open[i]
+		if g.N == d.N && g.Tag == d.Tag && !g.Done && g.Failed == "" {
+			g.Done, g.Failed, g.Tokens = d.Failed == "", d.Failed, d.Tokens
+			l.changed++
+		}
+	}
+}
+
+func (l *loop) applyControl(q contract.Control) {
+	if q.Pause {
+		l.st.Paused = true
+	}
+	if q.Resume {
+		l.st.Paused = false
+	}
+	if q.StopAt > 0 {
+		l.st.StopAt = max(q.StopAt, l.st.Step+1)
+	}
+	l.changed++
+}

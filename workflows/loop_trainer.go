@@ -1,0 +1,132 @@
+package workflows
+
+import (
+	"fmt"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/steadyrl/steady/internal/contract"
+	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/record"
+)
+
+// maxReacquire bounds how often one piece of work may lose its trainer before the run gives up.
+const maxReacquire = 10
+
+// onTrainer runs work on the acquired trainer. A host that is dead, drained or fenced off is forgotten and
+// another one acquired; the work is exactly-once by itself.
+func (l *loop) onTrainer(what string, t int, work func(workflow.Context, contract.Trainer) error) error {
+	for attempt := 1; ; attempt++ {
+		if l.st.Trainer.Queue == "" {
+			if err := l.acquire(t); err != nil {
+				return err
+			}
+		}
+		err := work(l.ctx, l.st.Trainer)
+		if err == nil || temporal.IsCanceledError(err) {
+			return err
+		}
+		switch kindOf(err) {
+		case fault.Lost, fault.Stale:
+			if attempt >= maxReacquire {
+				return err
+			}
+			l.event(string(kindOf(err)), l.st.Trainer.Host, fmt.Sprintf("trainer lost during %s: %s", what, message(err)), t)
+			l.st.Trainer = contract.Trainer{}
+			l.st.Restarts++
+		default:
+			return err
+		}
+	}
+}
+
+func (l *loop) acquire(t int) error {
+	ctx := class(l.ctx, contract.QueueTrainer, l.spec.Timeouts.Control, l.spec.Timeouts, "acquire a trainer")
+	trainer, err := contract.AcquireTrainerActivity.Do(ctx, contract.AcquireRequest{RunKey: l.spec.RunKey})
+	if err != nil {
+		return err
+	}
+	if l.st.Restarts > 0 {
+		l.event("reacquired", trainer.Host, fmt.Sprintf("trainer epoch %d", trainer.Epoch), t)
+	}
+	l.st.Trainer = trainer
+	return nil
+}
+
+func (l *loop) update(t int, sealed contract.SealBatchResult) (contract.UpdateResult, error) {
+	var res contract.UpdateResult
+	err := l.onTrainer("update", t, func(ctx workflow.Context, trainer contract.Trainer) error {
+		ctx = onHost(ctx, trainer, l.spec.Timeouts, fmt.Sprintf("step %d: update the policy", t))
+		var err error
+		res, err = contract.UpdatePolicyActivity.Do(ctx, contract.UpdateRequest{
+			RunKey: l.spec.RunKey, Step: t, Batch: sealed.Batch, Epoch: trainer.Epoch,
+		})
+		return err
+	})
+	if err == nil && res.Restored && t > l.spec.FirstStep+1 {
+		l.event("restored", l.st.Trainer.Host, fmt.Sprintf("restored a checkpoint and replayed %d sealed batches", res.Replayed), t)
+	}
+	return res, err
+}
+
+// event records a failure or recovery for the report. It is best effort by design: the run must not stop because a note of
+// a fault could not be written.
+func (l *loop) event(kind, where, text string, step int) {
+	l.st.Events++
+	recordEvent(l.ctx, l.spec, fmt.Sprintf("loop-%06d", l.st.Events), kind, where, text, step)
+}
+
+func recordEvent(ctx workflow.Context, spec contract.RunSpec, id, kind, where, text string, step int) {
+	now := workflow.Now(ctx).UTC()
+	o := workflow.GetActivityOptions(control(ctx, spec.Timeouts, "note: "+kind))
+	o.ScheduleToCloseTimeout = 2 * spec.Timeouts.Control
+	f := contract.RecordEventActivity.Start(workflow.WithActivityOptions(ctx, o), contract.EventRequest{
+		RunKey: spec.RunKey, ID: now.Format("20060102T150405.000") + "-" + id,
+		Event: record.Event{Time: now.Format("2006-01-02T15:04:05.000Z07:00"), Kind: kind, Where: where, Message: clip(text, 2000), Step: step},
+	})
+	if err := f.Get(ctx, nil); err != nil {
+		workflow.GetLogger(ctx).Warn("an event was not recorded", "kind", kind, "error", err)
+	}
+}
+
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return s[:n] + "…"
+}
+
+func (l *loop) progress() contract.Progress {
+	done := 0
+	for _, g := range l.st.Open {
+		if g.Done {
+			done++
+		}
+	}
+	return contract.Progress{
+		Phase: l.phase, Step: l.st.Step, Steps: l.last(), Paused: l.st.Paused, Trainer: l.st.Trainer.Host,
+		Open: len(l.st.Open), Done: done, Drops: l.st.Drops, Trained: l.st.Trained, Dev: l.st.Dev, Last: l.st.Last,
+	}
+}
+
+func (l *loop) show(phase string) {
+	l.phase = phase
+	workflow.SetCurrentDetails(l.ctx, runDetails(l.progress(), nil, "", ""))
+}
+
+// report shows step t, and tells TrainRun often enough for a person and seldom enough for its history.
+func (l *loop) report(t int) {
+	l.show("training")
+	upsert(l.ctx, l.spec, l.progress())
+	if every := 1 + (l.spec.Steps-l.spec.FirstStep)/500; t%every == 0 || t == l.last() {
+		l.tellRun()
+	}
+}
+
+func (l *loop) tellRun() {
+	f := workflow.SignalExternalWorkflow(l.ctx, l.spec.Run, "", contract.SignalProgress, l.progress())
+	if err := f.Get(l.ctx, nil); err != nil {
+		workflow.GetLogger(l.ctx).Debug("the run does not listen", "error", err)
+	}
+}

@@ -1,0 +1,92 @@
+package workflows
+
+import (
+	"errors"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/steadyrl/steady/internal/contract"
+	"github.com/steadyrl/steady/internal/fault"
+)
+
+// nonRetryable lists the kinds that stop a retry policy, so that a worker that forgets to mark an error as
+// final is stopped all the same.
+func nonRetryable() []string {
+	var kinds []string
+	for _, k := range fault.Kinds() {
+		if !k.Retryable() {
+			kinds = append(kinds, string(k))
+		}
+	}
+	return kinds
+}
+
+func retry() *temporal.RetryPolicy {
+	return &temporal.RetryPolicy{
+		InitialInterval:        500 * time.Millisecond,
+		BackoffCoefficient:     2,
+		MaximumInterval:        20 * time.Second,
+		NonRetryableErrorTypes: nonRetryable(),
+	}
+}
+
+// class returns ctx with the options of one class of activities: a queue, a start-to-close time-out, the
+// heartbeat of the run, and a summary for the timeline of the UI. Attempts are not limited: a dead
+// worker costs as many as it likes, and what cannot be cured by trying again ends by its kind.
+func class(ctx workflow.Context, queue string, startToClose time.Duration, t contract.Timeouts, summary string) workflow.Context {
+	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		TaskQueue:           queue,
+		StartToCloseTimeout: startToClose,
+		HeartbeatTimeout:    t.Heartbeat,
+		WaitForCancellation: true,
+		RetryPolicy:         retry(),
+		Summary:             summary,
+	})
+}
+
+func control(ctx workflow.Context, t contract.Timeouts, summary string) workflow.Context {
+	return class(ctx, contract.QueueControl, t.Control, t, summary)
+}
+
+// onHost is the class of activities on an acquired trainer's own queue: a host that does not take the task
+// in time is lost, and the time-out comes back to the loop.
+func onHost(ctx workflow.Context, trainer contract.Trainer, t contract.Timeouts, summary string) workflow.Context {
+	ctx = class(ctx, trainer.Queue, t.Update, t, summary)
+	o := workflow.GetActivityOptions(ctx)
+	o.ScheduleToStartTimeout = t.TrainerLost
+	return workflow.WithActivityOptions(ctx, o)
+}
+
+// bootstrap are the time-outs of the one activity that runs before the configuration is known.
+func bootstrap() contract.Timeouts {
+	return contract.Timeouts{Control: time.Minute, Heartbeat: 10 * time.Second}
+}
+
+// kindOf returns the fault kind that an activity or child workflow failed with; time-outs are Lost.
+func kindOf(err error) fault.Kind {
+	if err == nil {
+		return ""
+	}
+	if app, ok := errors.AsType[*temporal.ApplicationError](err); ok {
+		for _, k := range fault.Kinds() {
+			if app.Type() == string(k) {
+				return k
+			}
+		}
+		return fault.Internal
+	}
+	if _, ok := errors.AsType[*temporal.TimeoutError](err); ok {
+		return fault.Lost
+	}
+	return fault.KindOf(err)
+}
+
+// message returns the innermost text of a failure, which is what a person needs first.
+func message(err error) string {
+	if app, ok := errors.AsType[*temporal.ApplicationError](err); ok {
+		return app.Message()
+	}
+	return err.Error()
+}

@@ -1,0 +1,368 @@
+package workflows
+
+import (
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/steadyrl/steady/internal/contract"
+	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/record"
+)
+
+// TrainLoop is the step loop: collect a batch of groups, seal it, update the policy, publish the version,
+// validate and checkpoint when due.
+//
+// Step t trains with weights of version t-1 and publishes version t. A group carries as its tag the step in progress at
+// its submission, and is eligible at step t while t - tag <= threshold - 1; else it is dropped whole, its
+// problem goes back to the cursor, and a fresh group is sent out. Carried over at continue-as-new:
+// contract.LoopState, all of it; groups in flight are abandoned children and report to the next run of the
+// chain. Messages: signals group_done (from groups) and control (from TrainRun); query progress. Ends
+// after the last step, or after the step that control named. Cancel cancels every open group and
+// closes the ledger.
+func TrainLoop(ctx workflow.Context, in contract.LoopInput) (contract.LoopOutput, error) {
+	l := &loop{ctx: ctx, spec: in.Spec, st: in.State, first: in.State.Step}
+	l.listen()
+	err := workflow.SetQueryHandlerWithOptions(ctx, contract.QueryProgress,
+		func() (contract.Progress, error) { return l.progress(), nil },
+		workflow.QueryHandlerOptions{Description: "phase, step, dev table and the numbers of the last step"})
+	if err != nil {
+		return contract.LoopOutput{}, err
+	}
+	err = l.run()
+	if workflow.IsContinueAsNewError(err) {
+		return contract.LoopOutput{}, err
+	}
+	if cerr := l.close(); err == nil {
+		err = cerr
+	}
+	return l.output(), err
+}
+
+type loop struct {
+	ctx     workflow.Context
+	spec    contract.RunSpec
+	st      contract.LoopState
+	first   int // step at the start of this run of the chain
+	phase   string
+	changed int // counts signals, so that collect can wait for news
+	val     *validation
+	order   permutation
+	began   time.Time // of the step in progress
+	faults  int       // groups lost to infrastructure since the last trained step
+}
+
+// validation is a running Validate child.
+type validation struct {
+	row    contract.DevRow
+	future workflow.Future
+}
+
+func (l *loop) run() error {
+	if !l.st.Started {
+		if err := l.start(); err != nil {
+			return err
+		}
+	}
+	for l.st.Step < l.last() {
+		if l.dueForContinue() {
+			return l.continueAsNew()
+		}
+		if err := l.step(l.st.Step + 1); err != nil {
+			return err
+		}
+	}
+	return l.awaitValidation()
+}
+
+// last returns the step after which the loop ends.
+func (l *loop) last() int {
+	if l.st.StopAt > 0 {
+		return min(l.spec.Steps, l.st.StopAt)
+	}
+	return l.spec.Steps
+}
+
+func (l *loop) start() error {
+	l.show("first validation")
+	if err := l.startValidation(l.st.Step); err != nil {
+		return err
+	}
+	for range l.spec.Prefill {
+		if err := l.submit(l.st.Step+1, l.spec.BatchProblems); err != nil {
+			return err
+		}
+	}
+	l.st.Started = true
+	return nil
+}
+
+func (l *loop) step(t int) error {
+	l.began = workflow.Now(l.ctx)
+	l.show("training")
+	if err := l.waitWhilePaused(); err != nil {
+		return err
+	}
+	if err := l.submit(t, l.spec.BatchProblems); err != nil {
+		return err
+	}
+	batch, err := l.collect(t)
+	if err != nil {
+		return err
+	}
+	if err := l.waitWhilePaused(); err != nil {
+		return err
+	}
+	sealed, err := l.seal(t, batch)
+	if err != nil {
+		return err
+	}
+	result, err := l.update(t, sealed)
+	if err != nil {
+		return err
+	}
+	// Validation of version t-1 runs on engines that serve it, so its end comes before the next version.
+	if err := l.awaitValidation(); err != nil {
+		return err
+	}
+	if _, err := contract.PublishVersionActivity.Do(control(l.ctx, l.spec.Timeouts, fmt.Sprintf("publish version %d", t)),
+		contract.PublishRequest{RunKey: l.spec.RunKey, Version: t, Digest: result.WeightsDigest}); err != nil {
+		return err
+	}
+	l.trained(t, sealed, result)
+	return l.after(t)
+}
+
+// trained notes that step t is done.
+func (l *loop) trained(t int, sealed contract.SealBatchResult, r contract.UpdateResult) {
+	l.st.Step = t
+	l.faults = 0
+	l.st.Trained += len(sealed.Groups) * l.spec.GroupSize
+	seconds := workflow.Now(l.ctx).Sub(l.began).Seconds()
+	l.st.Last = contract.LastStep{
+		RewardMean: sealed.RewardMean, ZeroSpread: sealed.ZeroSpread, LagMean: sealed.LagMean,
+		GradNorm: r.GradNorm, Correction: r.Correction, Entropy: r.Entropy, Seconds: &seconds,
+		Weights: r.WeightsDigest, State: r.StateDigest,
+	}
+}
+
+// after does what is due when step t is trained and published.
+func (l *loop) after(t int) error {
+	if l.due(t, l.spec.ValidateEvery) {
+		if err := l.startValidation(t); err != nil {
+			return err
+		}
+		if l.spec.Mode == "sync" {
+			if err := l.awaitValidation(); err != nil {
+				return err
+			}
+		}
+	}
+	if l.due(t, l.spec.CheckpointEvery) {
+		if err := l.checkpoint(t); err != nil {
+			return err
+		}
+	}
+	l.report(t)
+	return nil
+}
+
+func (l *loop) due(t, every int) bool { return t == l.last() || every > 0 && t%every == 0 }
+
+func (l *loop) waitWhilePaused() error {
+	if !l.st.Paused {
+		return nil
+	}
+	l.show("paused")
+	l.tellRun()
+	err := workflow.Await(l.ctx, func() bool { return !l.st.Paused })
+	l.show("training")
+	l.tellRun()
+	return err
+}
+
+// collect returns the oldest finished groups that are fresh enough, as many as a batch has problems. Groups
+// that cannot be trained are dropped and replaced on the way.
+func (l *loop) collect(t int) ([]contract.OpenGroup, error) {
+	for {
+		if err := l.dropUnusable(t); err != nil {
+			return nil, err
+		}
+		var ready []contract.OpenGroup
+		for _, g := range l.st.Open { // ordered by number
+			if g.Done && len(ready) < l.spec.BatchProblems {
+				ready = append(ready, g)
+			}
+		}
+		if len(ready) == l.spec.BatchProblems {
+			return ready, nil
+		}
+		seen := l.changed
+		if err := workflow.Await(l.ctx, func() bool { return l.changed != seen }); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// dropUnusable drops finished groups that failed or are too old at step t, and sends out as many fresh ones.
+func (l *loop) dropUnusable(t int) error {
+	var keep []contract.OpenGroup
+	dropped := 0
+	for _, g := range l.st.Open {
+		reason := ""
+		switch {
+		case g.Failed != "":
+			reason = "infrastructure"
+			l.faults++
+			l.event("infrastructure", fmt.Sprintf("group %d", g.N), "dropped: "+g.Failed, t)
+		case g.Done && t-g.Tag > l.spec.Threshold-1:
+			reason = "stale"
+		}
+		if reason == "" {
+			keep = append(keep, g)
+			continue
+		}
+		dropped++
+		l.drop(g, reason)
+		l.st.Cursor.Returned = append(l.st.Cursor.Returned, record.Returned{Problem: g.Problem, Submission: g.Submission + 1})
+	}
+	l.st.Open = keep
+	if limit := 2 * l.spec.BatchProblems; l.faults > limit {
+		return temporal.NewNonRetryableApplicationError(
+			fmt.Sprintf("%d groups were lost to infrastructure faults in step %d, the limit is %d: see the failures of the group workflows", l.faults, t, limit),
+			string(fault.Infrastructure), nil)
+	}
+	if dropped == 0 {
+		return nil
+	}
+	return l.submit(t, dropped)
+}
+
+func (l *loop) drop(g contract.OpenGroup, reason string) {
+	l.st.Drops++
+	l.st.Dropped = append(l.st.Dropped, record.Drop{N: g.N, Reason: reason, Tag: g.Tag, Tokens: g.Tokens, Finished: g.Done})
+}
+
+func (l *loop) seal(t int, batch []contract.OpenGroup) (contract.SealBatchResult, error) {
+	req := contract.SealBatchRequest{
+		RunKey: l.spec.RunKey, Step: t, WaitSeconds: workflow.Now(l.ctx).Sub(l.began).Seconds(),
+		Ledger: l.ledger(t),
+	}
+	for _, g := range batch {
+		req.Groups = append(req.Groups, g.GroupRef)
+		req.Ledger.Trained = append(req.Ledger.Trained, g.N)
+	}
+	res, err := contract.SealBatchActivity.Do(control(l.ctx, l.spec.Timeouts, fmt.Sprintf("step %d: seal %d groups", t, len(batch))), req)
+	if err != nil {
+		return res, err
+	}
+	in := map[int]bool{}
+	for _, n := range res.Groups {
+		in[n] = true
+	}
+	var keep []contract.OpenGroup
+	for _, g := range l.st.Open {
+		if !in[g.N] {
+			keep = append(keep, g)
+		}
+	}
+	l.st.Open, l.st.Submitted, l.st.Dropped = keep, nil, nil
+	return res, nil
+}
+
+func (l *loop) ledger(step int) record.Ledger {
+	return record.Ledger{
+		Step: step, Submitted: l.st.Submitted, Dropped: l.st.Dropped,
+		Cursor: l.st.Cursor, NextGroup: l.st.NextGroup,
+	}
+}
+
+func (l *loop) checkpoint(t int) error {
+	err := l.onTrainer("checkpoint", t, func(ctx workflow.Context, trainer contract.Trainer) error {
+		ctx = onHost(ctx, trainer, l.spec.Timeouts, fmt.Sprintf("checkpoint of step %d", t))
+		_, err := contract.SaveCheckpointActivity.Do(ctx, contract.CheckpointRequest{RunKey: l.spec.RunKey, Step: t, Epoch: trainer.Epoch})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	_, err = contract.ApplyRetentionActivity.Do(control(l.ctx, l.spec.Timeouts, "remove what no one can need"),
+		contract.RetentionRequest{RunKey: l.spec.RunKey, Step: t, Threshold: l.spec.Threshold})
+	return err
+}
+
+func (l *loop) startValidation(version int) error {
+	name := record.StepName(version)
+	l.val = &validation{
+		row: contract.DevRow{Name: name, Version: version},
+		future: workflow.ExecuteChildWorkflow(workflow.WithChildOptions(l.ctx, workflow.ChildWorkflowOptions{
+			WorkflowID:          contract.ValidateID(l.spec.Run, name),
+			WaitForCancellation: true,
+			StaticSummary:       fmt.Sprintf("dev set at version %d", version),
+		}), contract.Validate, contract.ValidateInput{
+			RunKey: l.spec.RunKey, Name: name, Version: version, Problems: l.spec.DevProblems,
+			Chunk: l.spec.EvalChunk, Source: "published", Timeouts: l.spec.Timeouts,
+		}),
+	}
+	if l.spec.Mode == "sync" {
+		return l.awaitValidation()
+	}
+	return nil
+}
+
+func (l *loop) awaitValidation() error {
+	if l.val == nil {
+		return nil
+	}
+	v := l.val
+	l.val = nil
+	var row contract.DevRow
+	if err := v.future.Get(l.ctx, &row); err != nil {
+		return err
+	}
+	l.st.Dev = append(l.st.Dev, row)
+	l.tellRun()
+	return nil
+}
+
+func (l *loop) dueForContinue() bool {
+	return l.st.Step-l.first >= l.spec.ContinueEvery || workflow.GetInfo(l.ctx).GetContinueAsNewSuggested()
+}
+
+func (l *loop) continueAsNew() error {
+	if err := l.awaitValidation(); err != nil {
+		return err
+	}
+	l.drain()
+	return workflow.NewContinueAsNewError(l.ctx, contract.TrainLoop, contract.LoopInput{Spec: l.spec, State: l.st})
+}
+
+// close cancels the groups that are left, records them as run_ended, and tells the run.
+func (l *loop) close() error {
+	ctx, cancel := workflow.NewDisconnectedContext(l.ctx)
+	defer cancel()
+	var requests []workflow.Future
+	for _, g := range l.st.Open {
+		if !g.Done {
+			requests = append(requests, workflow.RequestCancelExternalWorkflow(ctx, contract.GroupID(l.spec.Run, g.N), ""))
+		}
+		l.drop(g, "run_ended")
+	}
+	for _, f := range requests {
+		// A group that ended in the meantime cannot be cancelled, and need not be.
+		_ = f.Get(ctx, nil)
+	}
+	l.st.Open = nil
+	_, err := contract.CloseLedgerActivity.Do(control(ctx, l.spec.Timeouts, "close the ledger"),
+		contract.CloseLedgerRequest{RunKey: l.spec.RunKey, Ledger: l.ledger(0)})
+	return err
+}
+
+func (l *loop) output() contract.LoopOutput {
+	return contract.LoopOutput{
+		Step: l.st.Step, Dev: l.st.Dev, Weights: l.st.Last.Weights, State: l.st.Last.State,
+		Trained: l.st.Trained, Drops: l.st.Drops, Restarts: l.st.Restarts,
+	}
+}

@@ -1,0 +1,252 @@
+package workflows
+
+import (
+	"encoding/json"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/steadyrl/steady/internal/contract"
+	"github.com/steadyrl/steady/internal/fault"
+)
+
+// TrainRun is a whole run: data set, policy version 0, step-0 validation, step loop, export, report. The
+// workflow id is the run's name, chosen by the user.
+//
+// Input: the configuration as JSON, as `steady config print --json` prints it. Messages: updates and signals
+// pause, resume, stop_after_step; query progress. Ends with contract.RunOutput; the first failure of a
+// stage that cannot be cured ends the run, after a report was written. Cancel cancels the loop and all
+// groups, keeps everything that is finished, and writes the report. It does not continue as new: its
+// history grows by a few events a progress message, of which the loop sends at most 500.
+func TrainRun(ctx workflow.Context, input json.RawMessage) (contract.RunOutput, error) {
+	r := &run{progress: contract.Progress{Phase: "starting"}}
+	if err := r.handlers(ctx); err != nil {
+		return contract.RunOutput{}, err
+	}
+	out, err := r.stages(ctx, input)
+	r.finish(ctx, &out, err)
+	return out, err
+}
+
+type run struct {
+	spec     contract.RunSpec
+	progress contract.Progress
+	export   *contract.ExportOutput
+	failure  string
+	report   string
+	loopOpen bool
+	pending  contract.Control // commands that came before the loop was open
+}
+
+func (r *run) stages(ctx workflow.Context, input json.RawMessage) (contract.RunOutput, error) {
+	info := workflow.GetInfo(ctx)
+	id := info.WorkflowExecution.ID
+	r.show(ctx, "starting")
+	spec, err := contract.StartRunActivity.Do(control(ctx, bootstrap(), "check the configuration, open the run"),
+		contract.StartRunRequest{Run: id, Owner: info.FirstRunID, Input: input})
+	if err != nil {
+		return contract.RunOutput{}, err
+	}
+	r.spec = spec
+	r.progress.Step, r.progress.Steps = spec.FirstStep, spec.Steps
+
+	r.show(ctx, "preparing data")
+	var data contract.DatasetResult
+	if err := workflow.ExecuteChildWorkflow(r.child(ctx, contract.DatasetID(id), "filter problems, check references, split"),
+		contract.PrepareDataset, r.spec).Get(ctx, &data); err != nil {
+		return contract.RunOutput{}, err
+	}
+	r.spec.TrainProblems, r.spec.DevProblems = data.Train, data.Dev
+	r.progress.Dataset = datasetLine(data)
+
+	r.show(ctx, "publishing the initial policy")
+	t := r.spec.Timeouts
+	if _, err := contract.InitPolicyActivity.Do(class(ctx, contract.QueueTrainer, t.Update, t, "publish the initial policy"),
+		contract.InitPolicyRequest{RunKey: r.spec.RunKey, Step: r.spec.FirstStep}); err != nil {
+		return contract.RunOutput{}, err
+	}
+
+	loop, err := r.train(ctx, id)
+	if err != nil {
+		return contract.RunOutput{}, err
+	}
+	out := contract.RunOutput{
+		Step: loop.Step, Dev: loop.Dev, StateDigest: loop.State, WeightsDigest: loop.Weights,
+		Trained: loop.Trained, Drops: loop.Drops,
+	}
+	r.progress.Step, r.progress.Dev = loop.Step, loop.Dev
+
+	r.show(ctx, "exporting")
+	var export contract.ExportOutput
+	if err := workflow.ExecuteChildWorkflow(r.child(ctx, contract.ExportID(id, loop.Step), "export, verify, run the dev set again"),
+		contract.ExportModel, contract.ExportInput{Spec: r.spec, Step: loop.Step}).Get(ctx, &export); err != nil {
+		return out, err
+	}
+	r.export = &export
+	out.Export = export.Dir
+	return out, nil
+}
+
+func (r *run) train(ctx workflow.Context, id string) (contract.LoopOutput, error) {
+	in := contract.LoopInput{Spec: r.spec, State: contract.LoopState{
+		Step: r.spec.FirstStep, Cursor: r.spec.Cursor, NextGroup: r.spec.NextGroup,
+		Paused: r.pending.Pause, StopAt: r.pending.StopAt,
+	}}
+	r.show(ctx, "training")
+	r.loopOpen = true
+	f := workflow.ExecuteChildWorkflow(r.child(ctx, contract.LoopID(id), "step loop"), contract.TrainLoop, in)
+	var out contract.LoopOutput
+	err := f.Get(ctx, &out)
+	r.loopOpen = false
+	return out, err
+}
+
+// finish writes the report whatever happened, and the last details. It never hides err.
+func (r *run) finish(ctx workflow.Context, out *contract.RunOutput, err error) {
+	phase := "done"
+	switch {
+	case temporal.IsCanceledError(err):
+		phase = "cancelled"
+	case err != nil:
+		phase = "failed"
+		r.failure = message(err)
+	}
+	if r.spec.Run != "" {
+		dctx, cancel := workflow.NewDisconnectedContext(ctx)
+		defer cancel()
+		o := control(dctx, r.spec.Timeouts, "write the report")
+		if phase == "failed" {
+			recordEvent(dctx, r.spec, "run-failed", string(kindOf(err)), "TrainRun", r.failure, r.progress.Step)
+		}
+		ao := workflow.GetActivityOptions(o)
+		ao.ScheduleToCloseTimeout = 10 * r.spec.Timeouts.Control // a report must not hold back the end for ever
+		rep, rerr := contract.WriteReportActivity.Do(workflow.WithActivityOptions(dctx, ao), contract.ReportRequest{RunKey: r.spec.RunKey, Final: true})
+		if rerr != nil {
+			workflow.GetLogger(ctx).Error("the report could not be written", "error", rerr)
+		} else {
+			out.Report = rep.Report.Name
+			r.report = rep.Report.Name
+		}
+	}
+	r.show(ctx, phase)
+}
+
+func (r *run) child(ctx workflow.Context, id, summary string) workflow.Context {
+	return workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{
+		WorkflowID:          id,
+		WaitForCancellation: true,
+		StaticSummary:       summary,
+	})
+}
+
+func (r *run) handlers(ctx workflow.Context) error {
+	if err := workflow.SetQueryHandlerWithOptions(ctx, contract.QueryProgress, func() (contract.Progress, error) { return r.progress, nil },
+		workflow.QueryHandlerOptions{Description: "phase, step, dev table and the numbers of the last step"}); err != nil {
+		return err
+	}
+	updates := []struct {
+		name, doc string
+		handler   any
+		validator any
+	}{
+		{
+			contract.UpdatePause, "stop before the next update; groups in flight go on",
+			func(ctx workflow.Context) error { return r.command(ctx, contract.Control{Pause: true}) },
+			func() error { return r.refuse(r.progress.Paused, "the run is paused already") },
+		},
+		{
+			contract.UpdateResume, "go on after a pause",
+			func(ctx workflow.Context) error { return r.command(ctx, contract.Control{Resume: true}) },
+			func() error { return r.refuse(!r.progress.Paused, "the run is not paused") },
+		},
+		{
+			contract.UpdateStop, `end the run well after a step: {"step": N}, 0 for the step in progress`,
+			func(ctx workflow.Context, q contract.StopRequest) error {
+				return r.command(ctx, contract.Control{StopAt: max(q.Step, r.progress.Step+1)})
+			},
+			func(q contract.StopRequest) error {
+				return r.refuse(q.Step != 0 && (q.Step <= r.progress.Step || r.progress.Steps > 0 && q.Step > r.progress.Steps),
+					"stop_after_step: the step must be 0 or lie ahead, and not after the last step")
+			},
+		},
+	}
+	for _, u := range updates {
+		if err := workflow.SetUpdateHandlerWithOptions(ctx, u.name, u.handler,
+			workflow.UpdateHandlerOptions{Validator: u.validator, Description: u.doc}); err != nil {
+			return err
+		}
+	}
+	r.listen(ctx)
+	return nil
+}
+
+// listen applies the signal forms of the commands and the progress messages of the loop.
+func (r *run) listen(ctx workflow.Context) {
+	progress := workflow.GetSignalChannel(ctx, contract.SignalProgress)
+	pause := workflow.GetSignalChannelWithOptions(ctx, contract.UpdatePause, workflow.SignalChannelOptions{Description: "as the update"})
+	resume := workflow.GetSignalChannelWithOptions(ctx, contract.UpdateResume, workflow.SignalChannelOptions{Description: "as the update"})
+	stop := workflow.GetSignalChannelWithOptions(ctx, contract.UpdateStop, workflow.SignalChannelOptions{Description: "as the update"})
+	workflow.Go(ctx, func(ctx workflow.Context) {
+		s := workflow.NewSelector(ctx)
+		s.AddReceive(progress, func(c workflow.ReceiveChannel, _ bool) {
+			var p contract.Progress
+			c.Receive(ctx, &p)
+			p.Dataset = r.progress.Dataset
+			r.progress = p
+			r.show(ctx, p.Phase)
+		})
+		s.AddReceive(pause, func(c workflow.ReceiveChannel, _ bool) {
+			c.Receive(ctx, nil)
+			r.signalled(ctx, contract.Control{Pause: true})
+		})
+		s.AddReceive(resume, func(c workflow.ReceiveChannel, _ bool) {
+			c.Receive(ctx, nil)
+			r.signalled(ctx, contract.Control{Resume: true})
+		})
+		s.AddReceive(stop, func(c workflow.ReceiveChannel, _ bool) {
+			var q contract.StopRequest
+			c.Receive(ctx, &q)
+			r.signalled(ctx, contract.Control{StopAt: max(q.Step, r.progress.Step+1)})
+		})
+		for ctx.Err() == nil {
+			s.Select(ctx)
+		}
+	})
+}
+
+func (r *run) signalled(ctx workflow.Context, c contract.Control) {
+	if err := r.command(ctx, c); err != nil {
+		workflow.GetLogger(ctx).Warn("a command by signal was not applied", "error", err)
+	}
+}
+
+func (r *run) refuse(bad bool, why string) error {
+	switch {
+	case r.progress.Phase == "done" || r.progress.Phase == "exporting":
+		return temporal.NewApplicationError("the step loop has ended", string(fault.Invalid))
+	case bad:
+		return temporal.NewApplicationError(why, string(fault.Invalid))
+	}
+	return nil
+}
+
+// command hands c to the loop, or keeps it until the loop starts.
+func (r *run) command(ctx workflow.Context, c contract.Control) error {
+	r.progress.Paused = c.Pause || r.progress.Paused && !c.Resume
+	r.pending.Pause = r.progress.Paused
+	if c.StopAt > 0 {
+		r.pending.StopAt = c.StopAt
+	}
+	r.show(ctx, r.progress.Phase)
+	if !r.loopOpen {
+		return nil
+	}
+	id := contract.LoopID(workflow.GetInfo(ctx).WorkflowExecution.ID)
+	return workflow.SignalExternalWorkflow(ctx, id, "", contract.SignalControl, c).Get(ctx, nil)
+}
+
+func (r *run) show(ctx workflow.Context, phase string) {
+	r.progress.Phase = phase
+	workflow.SetCurrentDetails(ctx, runDetails(r.progress, r.export, r.failure, r.report))
+	upsert(ctx, r.spec, r.progress)
+}
