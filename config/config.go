@@ -1,0 +1,136 @@
+package config
+
+// Config is the whole configuration of a run. The tag doc holds meaning, unit and special values of each key;
+// docs/config.md and the comments of Print come from it. Defaults live in Default only.
+type Config struct {
+	Recipe     string     `json:"recipe" doc:"Embedded recipe that the other values build on: demo, sc-taco, sc-taco-1gpu, sc-taco-2gpu; empty for none."`
+	Mode       string     `json:"mode" doc:"async: rollouts run beside training, up to the staleness threshold. sync: a batch is submitted after the update before it (lag 0, the same tokens in every run)."`
+	Run        Run        `json:"run" doc:"Length of the run and what it starts from."`
+	Model      Model      `json:"model" doc:"Initial policy."`
+	Engine     Engine     `json:"engine" doc:"What computes."`
+	Data       Data       `json:"data" doc:"Problems."`
+	Rollout    Rollout    `json:"rollout" doc:"Generation of training trajectories. Lengths are in tokens."`
+	Validation Validation `json:"validation" doc:"Evaluation on the dev problems."`
+	Sandbox    Sandbox    `json:"sandbox" doc:"Execution of untrusted Python programs."`
+	Train      Train      `json:"train" doc:"The update."`
+	Retention  Retention  `json:"retention" doc:"What is kept in the artifact store."`
+	Export     Export     `json:"export" doc:"Export to Hugging Face files at the end of the run."`
+	Timeouts   Timeouts   `json:"timeouts" doc:"Bounds of the Temporal activities."`
+}
+
+// Run is the section run.
+type Run struct {
+	Seed            uint64 `json:"seed" doc:"Seed of every random stream: data order, initial weights, sampling."`
+	Steps           int    `json:"steps" doc:"Number of the last training step."`
+	ValidateEvery   int    `json:"validate_every" doc:"Validate after every so many steps; step 0 and the last step are always validated."`
+	CheckpointEvery int    `json:"checkpoint_every" doc:"Save a checkpoint after every so many steps; step 0 and the last step always have one."`
+	ContinueEvery   int    `json:"continue_every" doc:"Steps after which the step loop continues as a new Temporal execution, which bounds its history."`
+	InitRun         string `json:"init_run" doc:"Run whose checkpoint this run starts from; empty to start from model.path."`
+	InitLineage     string `json:"init_lineage" doc:"Lineage of init_run; empty for its newest."`
+	InitStep        int    `json:"init_step" doc:"Step of the checkpoint of init_run; 0 for its newest verified one."`
+}
+
+// Model is the section model.
+type Model struct {
+	Path string `json:"path" doc:"Directory of the initial model in Hugging Face layout; bundled for the demo model of this program."`
+}
+
+// Engine is the section engine.
+type Engine struct {
+	Backend      string `json:"backend" doc:"cpu (fast), ref (naive oracle, for tests) or cuda."`
+	Threads      int    `json:"threads" doc:"Threads of the CPU engines in one process; 0 for all cores. Results do not depend on it."`
+	MaxSequences int    `json:"max_sequences" doc:"Sequences that one rollout engine generates at once; others wait."`
+	TrainerRanks int    `json:"trainer_ranks" doc:"Processes that hold the trainer's state together."`
+}
+
+// Data is the section data.
+type Data struct {
+	Shards        []string `json:"shards" doc:"Parquet files in the schema of BAAI/TACO, in order; [bundled] for the demo problems of this program."`
+	Exclude       string   `json:"exclude" doc:"File with the identities of excluded problems (LiveCodeBench), JSON Lines; bundled for the demo list; empty for none."`
+	Train         int      `json:"train" doc:"Training problems of the split."`
+	Dev           int      `json:"dev" doc:"Dev problems of the split."`
+	SolutionTries int      `json:"solution_tries" doc:"Reference solutions tried for a problem before it is dropped."`
+}
+
+// Rollout is the section rollout.
+type Rollout struct {
+	GroupSize          int      `json:"group_size" doc:"Responses to each problem; the advantage is the reward minus their mean."`
+	BatchProblems      int      `json:"batch_problems" doc:"Problems in a training step."`
+	Prefill            int      `json:"prefill" doc:"Batches submitted before step 1 in mode async; also the resting lag in steps."`
+	StalenessThreshold int      `json:"staleness_threshold" doc:"Policy versions that may touch a batch: a group submitted in step s trains in step t only if t - s is smaller than this."`
+	StalenessPolicy    string   `json:"staleness_policy" doc:"What happens to a group that is too old: drop (replaced by a new one). wait and cancel_early are not in this build."`
+	MaxTurns           int      `json:"max_turns" doc:"Assistant turns in a trajectory; a tool call in the last one is not run."`
+	MaxCallsPerTurn    int      `json:"max_calls_per_turn" doc:"Tool calls run in one turn; the others are dropped."`
+	MaxPrompt          int      `json:"max_prompt" doc:"Longest prompt, tool schema included; longer problems are filtered out."`
+	MaxResponse        int      `json:"max_response" doc:"Longest response: everything after the prompt, tool observations included."`
+	MaxTotal           int      `json:"max_total" doc:"Longest trajectory."`
+	ToolOutputLimit    int      `json:"tool_output_limit" doc:"Characters of a tool's output shown to the model; more is cut in the middle."`
+	Temperature        float64  `json:"temperature" doc:"Sampling temperature of training trajectories."`
+	TopKRecord         int      `json:"top_k_record" doc:"Most probable tokens recorded with each sampled token. A recording width, never a truncation of sampling."`
+	FlushInterval      Duration `json:"flush_interval" doc:"How often unfinished trajectories are written to the store."`
+	Thinking           bool     `json:"thinking" doc:"Prompt the model in thinking mode."`
+}
+
+// Validation is the section validation.
+type Validation struct {
+	Temperature float64 `json:"temperature" doc:"Sampling temperature of validation responses."`
+	Chunk       int     `json:"chunk" doc:"Dev problems in one rollout activity."`
+}
+
+// Sandbox is the section sandbox.
+type Sandbox struct {
+	Python        string   `json:"python" doc:"Python interpreter; empty for a 3.12 found on the machine, else any python3 from 3.9 on, with a warning."`
+	PythonVersion string   `json:"python_version" doc:"Version that the interpreter must have, for example \"3.12\"; empty for any from 3.9 on."`
+	TimeLimit     Duration `json:"time_limit" doc:"Charged time of one execution."`
+	Memory        Bytes    `json:"memory" doc:"Address space of one execution."`
+	OutputLimit   Bytes    `json:"output_limit" doc:"Length of each output stream of one execution."`
+	JudgeBudget   Duration `json:"judge_budget" doc:"Sum of charged time of one submission; tests not run by then count as failed."`
+	Slots         int      `json:"slots" doc:"Executions at once in one judge process; 0 for the number of cores."`
+}
+
+// Train is the section train.
+type Train struct {
+	Objective        Objective `json:"objective" doc:"The loss. The default is REINFORCE with Score Centering."`
+	LearningRate     float64   `json:"learning_rate" doc:"AdamW learning rate, constant."`
+	Beta1            float64   `json:"beta1" doc:"AdamW decay of the first moment."`
+	Beta2            float64   `json:"beta2" doc:"AdamW decay of the second moment."`
+	Epsilon          float64   `json:"epsilon" doc:"AdamW epsilon, added to the root of the second moment."`
+	WeightDecay      float64   `json:"weight_decay" doc:"AdamW decoupled weight decay."`
+	ClipNorm         float64   `json:"clip_norm" doc:"Largest global gradient norm; 0 turns clipping off."`
+	MicroBatchTokens int       `json:"micro_batch_tokens" doc:"Most tokens of trajectories in one forward and backward pass; a longer trajectory is a pass of its own. Changes the order of sums."`
+}
+
+// Objective is the section train.objective.
+type Objective struct {
+	Centering string  `json:"centering" doc:"proportional (Score Centering from the top-k record), full (record of the whole vocabulary) or off (REINFORCE)."`
+	Rule      string  `json:"rule" doc:"Importance weight of a token: none, tis (ratio cut at cap) or band (ratio inside lo..hi, else 0)."`
+	Cap       float64 `json:"cap" doc:"Largest ratio of rule tis."`
+	Lo        float64 `json:"lo" doc:"Smallest ratio of rule band."`
+	Hi        float64 `json:"hi" doc:"Largest ratio of rule band."`
+}
+
+// Retention is the section retention.
+type Retention struct {
+	Replay         string `json:"replay" doc:"Sealed batches that keep their top-k records: two_checkpoints (since the second newest verified checkpoint) or all."`
+	Checkpoints    int    `json:"checkpoints" doc:"Newest verified checkpoints that are kept."`
+	MilestoneEvery int    `json:"milestone_every" doc:"Keep checkpoints at multiples of this step for ever; 0 for none."`
+}
+
+// Export is the section export.
+type Export struct {
+	ShardSize Bytes `json:"shard_size" doc:"Largest safetensors file."`
+	Validate  bool  `json:"validate" doc:"Run the dev problems again from the exported files."`
+}
+
+// Timeouts is the section timeouts.
+type Timeouts struct {
+	Control     Duration `json:"control" doc:"Small activities, start to close."`
+	Shard       Duration `json:"shard" doc:"Filtering of one data shard, start to close."`
+	Rollout     Duration `json:"rollout" doc:"Generation of one group or chunk, start to close."`
+	Judge       Duration `json:"judge" doc:"Judging of one group or chunk, start to close."`
+	Update      Duration `json:"update" doc:"An update, restore and replay included, start to close."`
+	Export      Duration `json:"export" doc:"An export, start to close."`
+	Heartbeat   Duration `json:"heartbeat" doc:"Longest silence of an activity before it is taken for dead."`
+	TrainerLost Duration `json:"trainer_lost" doc:"How long work may wait on an acquired trainer's queue before another trainer is acquired."`
+	ClosedCheck Duration `json:"closed_check" doc:"How often a group asks whether its run is still open."`
+}

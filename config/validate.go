@@ -1,0 +1,183 @@
+package config
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/steadyrl/steady/internal/fault"
+)
+
+// checker collects broken rules.
+type checker struct {
+	sources  Sources
+	problems []string
+}
+
+// want records a broken rule of key.
+func (c *checker) want(ok bool, key, rule string, got any) {
+	if ok {
+		return
+	}
+	line := fmt.Sprintf("%s: %s, got %s", key, rule, Text(got))
+	if c.sources != nil {
+		line += " (from " + c.sources.Of(key) + ")"
+	}
+	c.problems = append(c.problems, line)
+}
+
+func (c *checker) oneOf(key, got string, allowed ...string) {
+	c.want(slices.Contains(allowed, got), key, "must be one of "+strings.Join(allowed, ", "), got)
+}
+
+func atLeast[T int | float64 | Duration | Bytes](c *checker, key string, got, least T) {
+	c.want(got >= least, key, "must be at least "+Text(least), got)
+}
+
+func positive[T int | float64 | Duration | Bytes](c *checker, key string, got T) {
+	c.want(got > 0, key, "must be greater than 0", got)
+}
+
+// Validate reports every rule that c breaks, one a line, as one error of kind Invalid: "key: rule, got value (from
+// source)". Without sources the last part is left out. What needs the machine (files, the
+// interpreter, memory) is checked by who opens it.
+func (c *Config) Validate(sources Sources) error {
+	v := &checker{sources: sources}
+	v.oneOf("mode", c.Mode, "async", "sync")
+	c.checkRun(v)
+	c.checkInputs(v)
+	c.checkRollout(v)
+	c.checkSandbox(v)
+	c.checkTrain(v)
+	c.checkKeeping(v)
+	c.checkTimeouts(v)
+	if len(v.problems) == 0 {
+		return nil
+	}
+	return fault.New(fault.Invalid, "config.Validate", "%s", strings.Join(v.problems, "\n")).
+		WithHint("change these keys in the file or with --set; `steady config print` shows every key with its meaning")
+}
+
+// runName is what a run may be called: it becomes a directory and a workflow id.
+var runName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
+
+// ValidRunName reports whether name may be the name of a run.
+func ValidRunName(name string) bool { return runName.MatchString(name) }
+
+func (c *Config) checkRun(v *checker) {
+	atLeast(v, "run.steps", c.Run.Steps, 1)
+	atLeast(v, "run.validate_every", c.Run.ValidateEvery, 1)
+	atLeast(v, "run.checkpoint_every", c.Run.CheckpointEvery, 1)
+	atLeast(v, "run.continue_every", c.Run.ContinueEvery, 1)
+	atLeast(v, "run.init_step", c.Run.InitStep, 0)
+	v.want(c.Run.InitRun == "" || ValidRunName(c.Run.InitRun), "run.init_run", "must be the name of a run", c.Run.InitRun)
+	v.want(c.Run.InitRun != "" || c.Run.InitStep == 0, "run.init_step", "needs run.init_run", c.Run.InitStep)
+	v.want(c.Run.InitRun != "" || c.Run.InitLineage == "", "run.init_lineage", "needs run.init_run", c.Run.InitLineage)
+	v.want(c.Run.InitStep == 0 || c.Run.InitStep < c.Run.Steps, "run.init_step",
+		fmt.Sprintf("must be before run.steps (%d)", c.Run.Steps), c.Run.InitStep)
+}
+
+func (c *Config) checkInputs(v *checker) {
+	v.want(c.Model.Path != "", "model.path", "must be given", c.Model.Path)
+	v.want(c.Engine.Backend != "cuda", "engine.backend",
+		"this build has no CUDA engine, only cpu and ref (a GPU recipe can be printed, not run)", c.Engine.Backend)
+	if c.Engine.Backend != "cuda" {
+		v.oneOf("engine.backend", c.Engine.Backend, "cpu", "ref")
+	}
+	atLeast(v, "engine.threads", c.Engine.Threads, 0)
+	atLeast(v, "engine.max_sequences", c.Engine.MaxSequences, 1)
+	atLeast(v, "engine.trainer_ranks", c.Engine.TrainerRanks, 1)
+	v.want(c.Engine.TrainerRanks <= 1, "engine.trainer_ranks",
+		"this build has no trainer that is sharded over several processes, only 1", c.Engine.TrainerRanks)
+	v.want(len(c.Data.Shards) > 0, "data.shards", "must list at least one file", c.Data.Shards)
+	v.want(!slices.Contains(c.Data.Shards, ""), "data.shards", "must not hold an empty name", c.Data.Shards)
+	v.want(!slices.Contains(c.Data.Shards, Bundled) || len(c.Data.Shards) == 1, "data.shards",
+		"bundled stands for all shards of the demo and must be alone", c.Data.Shards)
+	atLeast(v, "data.train", c.Data.Train, 1)
+	atLeast(v, "data.dev", c.Data.Dev, 1)
+	atLeast(v, "data.solution_tries", c.Data.SolutionTries, 1)
+	v.want(c.Data.Train >= c.Rollout.BatchProblems, "data.train",
+		fmt.Sprintf("must be at least rollout.batch_problems (%d)", c.Rollout.BatchProblems), c.Data.Train)
+}
+
+func (c *Config) checkRollout(v *checker) {
+	r := c.Rollout
+	atLeast(v, "rollout.group_size", r.GroupSize, 2) // of one response the advantage is always 0
+	atLeast(v, "rollout.batch_problems", r.BatchProblems, 1)
+	atLeast(v, "rollout.prefill", r.Prefill, 0)
+	atLeast(v, "rollout.staleness_threshold", r.StalenessThreshold, 1)
+	v.want(c.Mode != "async" || r.Prefill < r.StalenessThreshold, "rollout.prefill",
+		fmt.Sprintf("must be smaller than rollout.staleness_threshold (%d), or every group is too old when its turn comes", r.StalenessThreshold), r.Prefill)
+	v.want(r.StalenessPolicy != "wait" && r.StalenessPolicy != "cancel_early", "rollout.staleness_policy",
+		"this build has only drop", r.StalenessPolicy)
+	v.oneOf("rollout.staleness_policy", r.StalenessPolicy, "drop", "wait", "cancel_early")
+	atLeast(v, "rollout.max_turns", r.MaxTurns, 1)
+	atLeast(v, "rollout.max_calls_per_turn", r.MaxCallsPerTurn, 1)
+	v.want(r.MaxCallsPerTurn <= 1, "rollout.max_calls_per_turn", "this build runs 1 call a turn", r.MaxCallsPerTurn)
+	atLeast(v, "rollout.max_prompt", r.MaxPrompt, 1)
+	atLeast(v, "rollout.max_response", r.MaxResponse, 1)
+	v.want(r.MaxTotal > r.MaxPrompt && r.MaxTotal <= r.MaxPrompt+r.MaxResponse, "rollout.max_total",
+		fmt.Sprintf("must be more than max_prompt (%d) and at most max_prompt + max_response (%d)", r.MaxPrompt, r.MaxPrompt+r.MaxResponse), r.MaxTotal)
+	atLeast(v, "rollout.tool_output_limit", r.ToolOutputLimit, 1)
+	positive(v, "rollout.temperature", r.Temperature)
+	atLeast(v, "rollout.top_k_record", r.TopKRecord, 0)
+	atLeast(v, "rollout.flush_interval", r.FlushInterval, Duration(100_000_000))
+	positive(v, "validation.temperature", c.Validation.Temperature)
+	atLeast(v, "validation.chunk", c.Validation.Chunk, 1)
+}
+
+// pythonVersion is a minor version or a full one.
+var pythonVersion = regexp.MustCompile(`^3\.\d+(\.\d+)?$`)
+
+func (c *Config) checkSandbox(v *checker) {
+	s := c.Sandbox
+	v.want(s.PythonVersion == "" || pythonVersion.MatchString(s.PythonVersion), "sandbox.python_version",
+		"must look like 3.12 or 3.12.3", s.PythonVersion)
+	positive(v, "sandbox.time_limit", s.TimeLimit)
+	atLeast(v, "sandbox.memory", s.Memory, 64<<20) // less does not start an interpreter
+	atLeast(v, "sandbox.output_limit", s.OutputLimit, 1)
+	atLeast(v, "sandbox.slots", s.Slots, 0)
+	v.want(s.JudgeBudget >= s.TimeLimit, "sandbox.judge_budget",
+		fmt.Sprintf("must be at least sandbox.time_limit (%s)", s.TimeLimit), s.JudgeBudget)
+}
+
+func (c *Config) checkTrain(v *checker) {
+	t, o := c.Train, c.Train.Objective
+	v.oneOf("train.objective.centering", o.Centering, "proportional", "full", "off")
+	v.oneOf("train.objective.rule", o.Rule, "none", "tis", "band")
+	positive(v, "train.objective.cap", o.Cap)
+	atLeast(v, "train.objective.lo", o.Lo, 0)
+	v.want(o.Hi > o.Lo, "train.objective.hi", fmt.Sprintf("must be greater than lo (%s)", Text(o.Lo)), o.Hi)
+	v.want(o.Centering == "off" || c.Rollout.TopKRecord >= 1, "rollout.top_k_record",
+		"must be at least 1 for train.objective.centering "+o.Centering, c.Rollout.TopKRecord)
+	positive(v, "train.learning_rate", t.LearningRate)
+	v.want(t.Beta1 >= 0 && t.Beta1 < 1, "train.beta1", "must be in [0, 1)", t.Beta1)
+	v.want(t.Beta2 >= 0 && t.Beta2 < 1, "train.beta2", "must be in [0, 1)", t.Beta2)
+	positive(v, "train.epsilon", t.Epsilon)
+	atLeast(v, "train.weight_decay", t.WeightDecay, 0)
+	atLeast(v, "train.clip_norm", t.ClipNorm, 0)
+	atLeast(v, "train.micro_batch_tokens", t.MicroBatchTokens, 1)
+}
+
+func (c *Config) checkKeeping(v *checker) {
+	v.oneOf("retention.replay", c.Retention.Replay, "two_checkpoints", "all")
+	atLeast(v, "retention.checkpoints", c.Retention.Checkpoints, 2) // one may turn out corrupt
+	atLeast(v, "retention.milestone_every", c.Retention.MilestoneEvery, 0)
+	atLeast(v, "export.shard_size", c.Export.ShardSize, 1<<20)
+}
+
+func (c *Config) checkTimeouts(v *checker) {
+	t := c.Timeouts
+	for _, x := range []struct {
+		key string
+		d   Duration
+	}{
+		{"control", t.Control}, {"shard", t.Shard}, {"rollout", t.Rollout}, {"judge", t.Judge},
+		{"update", t.Update}, {"export", t.Export}, {"heartbeat", t.Heartbeat},
+		{"trainer_lost", t.TrainerLost}, {"closed_check", t.ClosedCheck},
+	} {
+		atLeast(v, "timeouts."+x.key, x.d, Duration(1_000_000_000))
+	}
+	v.want(t.ClosedCheck <= Duration(30_000_000_000), "timeouts.closed_check", "must be at most 30s", t.ClosedCheck)
+}
