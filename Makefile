@@ -1,0 +1,90 @@
+# Names for the commands of this repository; the logic is in Go. `make` prints this list.
+
+GO       ?= go
+BIN      := bin
+TOOL     := $(GO) tool -modfile=tools/go.mod
+VCS      := $(shell git rev-parse --verify -q HEAD >/dev/null 2>&1 && echo true || echo false)
+STAGE    := scripts/stage
+
+export CGO_ENABLED ?= 0
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo demo-model test check fmt lint unit e2e durability replay race golden docs bench fuzz docker clean clean-data
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## fetch modules, check tools and the temporal binary
+	@$(STAGE) modules $(GO) mod download
+	@$(STAGE) gofumpt $(TOOL) gofumpt -version
+	@$(STAGE) workflowcheck $(GO) build -modfile=tools/go.mod -o .tools/workflowcheck go.temporal.io/sdk/contrib/tools/workflowcheck
+	@$(STAGE) temporal $(GO) run ./scripts/fetchtemporal -to .tools/temporal
+
+build: ## bin/steady and bin/temporal; the folder works when copied elsewhere
+	@mkdir -p $(BIN)
+	@$(STAGE) steady $(GO) build -trimpath -buildvcs=$(VCS) -o $(BIN)/steady ./cmd/steady
+	@$(STAGE) temporal $(GO) run ./scripts/fetchtemporal -to $(BIN)/temporal
+
+demo: build ## the whole run on this machine, in minutes: report.html
+	$(BIN)/steady demo
+
+demo-model: build ## rebuild the weights of the demo model, bit for bit
+	$(BIN)/steady pretrain
+
+test: ## everything that a machine without a GPU can check
+	@$(STAGE) "make check" $(MAKE) --no-print-directory check
+	@$(STAGE) "make unit" $(MAKE) --no-print-directory unit
+	@$(STAGE) "make build" $(MAKE) --no-print-directory build
+	@$(STAGE) "make e2e" $(MAKE) --no-print-directory e2e
+	@$(STAGE) "make durability" $(MAKE) --no-print-directory durability
+	@echo "make test: all stages passed"
+
+check: ## format, vet, module files, workflow determinism (the rules of the tree are in test/arch)
+	@$(STAGE) format scripts/unformatted $(TOOL) gofumpt -l
+	@$(STAGE) vet $(GO) vet ./...
+	@$(STAGE) "vet e2e" $(GO) vet -tags e2e,durability ./test/...
+	@$(STAGE) modules $(GO) mod tidy -diff
+	@$(STAGE) workflowcheck $(GO) build -modfile=tools/go.mod -o .tools/workflowcheck go.temporal.io/sdk/contrib/tools/workflowcheck
+	@$(STAGE) determinism .tools/workflowcheck -config workflowcheck.config.yaml -show-pos ./workflows
+
+fmt: ## format all Go files
+	$(TOOL) gofumpt -w .
+
+lint: ## staticcheck (minutes of compiling the first time)
+	$(TOOL) staticcheck ./...
+
+unit: ## all tests beside the code
+	$(GO) test ./...
+
+e2e: ## the whole system on a real Temporal server
+	$(GO) test -tags e2e -count=1 -timeout 15m ./test/e2e
+
+durability: ## kill -9 at random moments, compare final digests
+	$(GO) test -tags durability -count=1 -timeout 20m ./test/durability
+
+replay: ## stored workflow histories against the code
+	$(GO) test -count=1 -run Replay ./workflows/...
+
+race: ## race detector on the packages with goroutines of their own (needs gcc)
+	CGO_ENABLED=1 $(GO) test -race ./activities/... ./internal/artifact/... ./internal/devserver/... ./internal/sandbox/... ./internal/judge/... ./internal/ui/... ./workers/... ./workflows/...
+
+golden: ## rewrite golden and generated files; review the difference like code
+	$(GO) test $$(grep -rl --include='*_test.go' 'flag.Bool("update"' . | xargs -n1 dirname | sort -u) -update
+
+docs: ## docs/config.md from the configuration structs
+	$(GO) test ./config -run Reference -update
+
+bench: ## every benchmark once
+	$(GO) test -run '^$$' -bench . -benchtime 1x ./...
+
+fuzz: ## the configuration reader, one minute
+	$(GO) test ./config -run '^$$' -fuzz FuzzLoad -fuzztime 1m
+
+docker: ## the CPU image
+	docker build -f docker/Dockerfile -t steady:cpu .
+
+clean: ## remove what was built; runs in .steady stay
+	rm -rf $(BIN) .tools report.html
+
+clean-data: ## remove the demo's runs and its Temporal database
+	rm -rf .steady
