@@ -9,7 +9,7 @@ STAGE    := scripts/stage
 export CGO_ENABLED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo demo-model test check fmt lint unit e2e durability replay race golden docs bench fuzz docker clean clean-data
+.PHONY: help setup build demo demo-model test check fmt unit e2e durability replay race golden docs bench fuzz docker clean clean-data
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,19 +39,17 @@ test: ## everything that a machine without a GPU can check
 	@$(STAGE) "make durability" $(MAKE) --no-print-directory durability
 	@echo "make test: all stages passed"
 
-check: ## format, vet, module files, workflow determinism (the rules of the tree are in test/arch)
+check: ## format, vet, staticcheck, module files, workflow determinism (rules of the tree: test/arch)
 	@$(STAGE) format scripts/unformatted $(TOOL) gofumpt -l
 	@$(STAGE) vet $(GO) vet ./...
 	@$(STAGE) "vet e2e" $(GO) vet -tags e2e,durability ./test/...
+	@$(STAGE) staticcheck $(TOOL) staticcheck -tags e2e,durability ./...
 	@$(STAGE) modules $(GO) mod tidy -diff
 	@$(STAGE) workflowcheck $(GO) build -modfile=tools/go.mod -o .tools/workflowcheck go.temporal.io/sdk/contrib/tools/workflowcheck
 	@$(STAGE) determinism .tools/workflowcheck -config workflowcheck.config.yaml -show-pos ./workflows
 
 fmt: ## format all Go files
 	$(TOOL) gofumpt -w .
-
-lint: ## staticcheck (minutes of compiling the first time)
-	$(TOOL) staticcheck ./...
 
 unit: ## all tests beside the code
 	$(GO) test ./...

@@ -173,9 +173,15 @@ func (c *Config) checkTimeouts(v *checker) {
 		key string
 		d   Duration
 	}{
-		{"control", t.Control}, {"shard", t.Shard}, {"rollout", t.Rollout}, {"judge", t.Judge},
-		{"update", t.Update}, {"export", t.Export}, {"heartbeat", t.Heartbeat},
-		{"trainer_lost", t.TrainerLost}, {"closed_check", t.ClosedCheck},
+		{"control", t.Control},
+		{"shard", t.Shard},
+		{"rollout", t.Rollout},
+		{"judge", t.Judge},
+		{"update", t.Update},
+		{"export", t.Export},
+		{"heartbeat", t.Heartbeat},
+		{"trainer_lost", t.TrainerLost},
+		{"closed_check", t.ClosedCheck},
 	} {
 		atLeast(v, "timeouts."+x.key, x.d, Duration(1_000_000_000))
 	}

@@ -60,15 +60,19 @@ var callRules = []callRule{
 	{[]string{"time.Sleep"}, nil, true, "a test waits on a condition, never on the clock"},
 	{
 		[]string{"fmt.Print", "fmt.Printf", "fmt.Println", "os.Exit", "log.Fatal", "log.Fatalf", "log.Print", "log.Printf", "log.Println"},
-		[]string{"cmd/", "scripts/", "tools/", "internal/sandbox/"}, false,
+		[]string{"cmd/", "scripts/", "tools/", "internal/sandbox/"},
+		false,
 		"only commands print and exit (and the sandbox's helper process, which is one)",
 	},
 	{
-		[]string{"os.Getenv", "os.LookupEnv"}, []string{"cmd/", "config/", "workers/", "internal/engine/cpu/kernel/"}, false,
+		[]string{"os.Getenv", "os.LookupEnv"},
+		[]string{"cmd/", "config/", "workers/", "internal/engine/cpu/kernel/"},
+		false,
 		"only the command line and the configuration read the environment (and the choice of vector instructions, which must hold in any program)",
 	},
 	{
-		[]string{"rand.Int", "rand.IntN", "rand.Float64", "rand.Shuffle", "rand.Perm", "rand.New", "rand.NewPCG", "rand.Uint64"}, nil, false,
+		[]string{"rand.Int", "rand.IntN", "rand.Float64", "rand.Shuffle", "rand.Perm", "rand.New", "rand.NewPCG", "rand.Uint64"},
+		nil, false,
 		"randomness comes from internal/rng, by counter",
 	},
 }
