@@ -72,24 +72,24 @@ func (s Spec) Size() int {
 	return n
 }
 
-// Tensors lists every tensor of the model in module order. With a tied embedding there is no lm_head.weight.
+// Tensors lists every tensor of the model in the module order of the Hugging Face library. With a tied embedding there is no lm_head.weight.
 func (c Config) Tensors() []Spec {
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	specs := []Spec{{Name: "model.embed_tokens.weight", Shape: []int{c.Vocab, c.Hidden}}}
 	for l := range c.Layers {
 		p := fmt.Sprintf("model.layers.%d.", l)
 		specs = append(specs,
-			Spec{Name: p + "input_layernorm.weight", Shape: []int{c.Hidden}, OnesInit: true},
 			Spec{Name: p + "self_attn.q_proj.weight", Shape: []int{q, c.Hidden}},
 			Spec{Name: p + "self_attn.k_proj.weight", Shape: []int{kv, c.Hidden}},
 			Spec{Name: p + "self_attn.v_proj.weight", Shape: []int{kv, c.Hidden}},
 			Spec{Name: p + "self_attn.o_proj.weight", Shape: []int{c.Hidden, q}},
 			Spec{Name: p + "self_attn.q_norm.weight", Shape: []int{c.HeadDim}, OnesInit: true},
 			Spec{Name: p + "self_attn.k_norm.weight", Shape: []int{c.HeadDim}, OnesInit: true},
-			Spec{Name: p + "post_attention_layernorm.weight", Shape: []int{c.Hidden}, OnesInit: true},
 			Spec{Name: p + "mlp.gate_proj.weight", Shape: []int{c.Intermediate, c.Hidden}},
 			Spec{Name: p + "mlp.up_proj.weight", Shape: []int{c.Intermediate, c.Hidden}},
 			Spec{Name: p + "mlp.down_proj.weight", Shape: []int{c.Hidden, c.Intermediate}},
+			Spec{Name: p + "input_layernorm.weight", Shape: []int{c.Hidden}, OnesInit: true},
+			Spec{Name: p + "post_attention_layernorm.weight", Shape: []int{c.Hidden}, OnesInit: true},
 		)
 	}
 	specs = append(specs, Spec{Name: "model.norm.weight", Shape: []int{c.Hidden}, OnesInit: true})

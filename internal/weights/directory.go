@@ -1,0 +1,174 @@
+package weights
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/model"
+)
+
+// IndexFile and SingleFile are the names of a model directory's weights.
+const (
+	IndexFile  = "model.safetensors.index.json"
+	SingleFile = "model.safetensors"
+	ConfigFile = "config.json"
+)
+
+// rawConfig are the fields of config.json that decide whether this build can run the model.
+type rawConfig struct {
+	model.Config
+	ModelType     string   `json:"model_type"`
+	Architectures []string `json:"architectures"`
+	Bias          bool     `json:"attention_bias"`
+	Act           string   `json:"hidden_act"`
+	RopeScaling   any      `json:"rope_scaling"`
+	SlidingWindow bool     `json:"use_sliding_window"`
+	LayerTypes    []string `json:"layer_types"`
+}
+
+// ParseConfig reads a config.json. Errors: Invalid, naming every feature that this build does not have.
+func ParseConfig(data []byte) (model.Config, error) {
+	const op = "weights.ParseConfig"
+	var r rawConfig
+	if err := json.Unmarshal(data, &r); err != nil {
+		return model.Config{}, fault.New(fault.Invalid, op, "config.json: %w", err)
+	}
+	var bad []string
+	want := func(ok bool, format string, args ...any) {
+		if !ok {
+			bad = append(bad, fmt.Sprintf(format, args...))
+		}
+	}
+	want(r.ModelType == "qwen3", "model_type is %q, want qwen3", r.ModelType)
+	want(len(r.Architectures) == 0 || slices.Equal(r.Architectures, []string{"Qwen3ForCausalLM"}), "architectures is %v", r.Architectures)
+	want(!r.Bias, "attention_bias is not supported")
+	want(r.Act == "silu", "hidden_act is %q, want silu", r.Act)
+	want(r.RopeScaling == nil, "rope_scaling is not supported")
+	want(!r.SlidingWindow, "sliding window attention is not supported")
+	for _, t := range r.LayerTypes {
+		want(t == "full_attention", "layer type %q is not supported", t)
+	}
+	if len(bad) > 0 {
+		return model.Config{}, fault.New(fault.Invalid, op, "config.json: %v", bad).WithHint("use a dense Qwen3 model")
+	}
+	return r.Config, r.Config.Check()
+}
+
+// LoadConfig reads the configuration of a model directory.
+func LoadConfig(dir string) (model.Config, error) {
+	data, err := os.ReadFile(filepath.Join(dir, ConfigFile))
+	if err != nil {
+		return model.Config{}, notModel(dir, err)
+	}
+	return ParseConfig(data)
+}
+
+func notModel(dir string, err error) error {
+	return fault.New(fault.Invalid, "weights.LoadDir", "%s is no model directory: %w", dir, err).
+		WithHint("give a directory in Hugging Face layout: config.json, tokenizer.json, model.safetensors")
+}
+
+// WeightFiles lists the safetensors files of a model directory: the single file, or those of the index, sorted.
+func WeightFiles(dir string) ([]string, error) {
+	if _, err := os.Stat(filepath.Join(dir, SingleFile)); err == nil {
+		return []string{SingleFile}, nil
+	}
+	data, err := os.ReadFile(filepath.Join(dir, IndexFile))
+	if err != nil {
+		return nil, notModel(dir, err)
+	}
+	var index struct {
+		WeightMap map[string]string `json:"weight_map"`
+	}
+	if err := json.Unmarshal(data, &index); err != nil {
+		return nil, fault.New(fault.Corrupt, "weights.WeightFiles", "%s: %w", IndexFile, err)
+	}
+	var names []string
+	for _, f := range index.WeightMap {
+		if filepath.Base(f) != f {
+			return nil, fault.New(fault.Corrupt, "weights.WeightFiles", "%s names the file %q", IndexFile, f)
+		}
+		if !slices.Contains(names, f) {
+			names = append(names, f)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// LoadDir reads a model directory in Hugging Face layout. Errors: Invalid (no model, or one that this build cannot
+// run), Corrupt (files that disagree).
+func LoadDir(dir string) (*model.Weights, error) {
+	c, err := LoadConfig(dir)
+	if err != nil {
+		return nil, err
+	}
+	names, err := WeightFiles(dir)
+	if err != nil {
+		return nil, err
+	}
+	var files [][]byte
+	for _, n := range names {
+		data, err := os.ReadFile(filepath.Join(dir, n))
+		if err != nil {
+			return nil, fault.New(fault.Corrupt, "weights.LoadDir", "%w", err)
+		}
+		files = append(files, data)
+	}
+	return Decode(c, files...)
+}
+
+// File is a file of a model directory to be written.
+type File struct {
+	Name    string
+	Data    []byte
+	Tensors []string
+}
+
+// Shards returns the weight files of w in Hugging Face layout: one file if all fits into limit bytes, else
+// numbered shards filled greedily in module order, and the index. limit counts tensor bytes.
+func Shards(w *model.Weights, dtype DType, limit int64) ([]File, error) {
+	var groups [][]Named
+	var total, size int64
+	for _, t := range Tensors(w) {
+		n := int64(len(t.Data) * dtype.size())
+		if len(groups) == 0 || size+n > limit && size > 0 {
+			groups, size = append(groups, nil), 0
+		}
+		groups[len(groups)-1] = append(groups[len(groups)-1], t)
+		size += n
+		total += n
+	}
+	var out []File
+	weightMap := map[string]string{}
+	for i, g := range groups {
+		f := File{Name: SingleFile}
+		if len(groups) > 1 {
+			f.Name = fmt.Sprintf("model-%05d-of-%05d.safetensors", i+1, len(groups))
+		}
+		var err error
+		if f.Data, err = WriteFile(g, dtype); err != nil {
+			return nil, err
+		}
+		for _, t := range g {
+			f.Tensors = append(f.Tensors, t.Name)
+			weightMap[t.Name] = f.Name
+		}
+		out = append(out, f)
+	}
+	if len(groups) > 1 {
+		index, err := json.MarshalIndent(struct {
+			Metadata  map[string]int64  `json:"metadata"`
+			WeightMap map[string]string `json:"weight_map"`
+		}{map[string]int64{"total_size": total}, weightMap}, "", "  ")
+		if err != nil {
+			return nil, fault.New(fault.Internal, "weights.Shards", "%w", err)
+		}
+		out = append(out, File{Name: IndexFile, Data: append(index, '\n')})
+	}
+	return out, nil
+}
