@@ -89,10 +89,14 @@ func copyExisting(ctx context.Context, from []string, work string) (string, erro
 		return "", nil
 	}
 	to := filepath.Join(work, "copy")
-	if os.Link(candidates[0].Path, to) == nil { // a second name of a file that nobody writes to
+	source, err := filepath.EvalSymlinks(candidates[0].Path)
+	if err != nil {
+		return "", err
+	}
+	if os.Link(source, to) == nil { // a second name of a file that nobody writes to
 		return to, nil
 	}
-	in, err := os.Open(candidates[0].Path)
+	in, err := os.Open(source)
 	if err != nil {
 		return "", err
 	}
@@ -171,7 +175,7 @@ func fromSource(ctx context.Context, work string, w io.Writer) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	cmd.Env = append(os.Environ(), "GOBIN="+target, "CGO_ENABLED=0", "GOFLAGS=-mod=mod")
+	cmd.Env = append(os.Environ(), "GOBIN="+target, "CGO_ENABLED=0")
 	cmd.Stdout, cmd.Stderr = w, w
 	if err := cmd.Run(); err != nil {
 		return "", err
