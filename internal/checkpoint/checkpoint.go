@@ -1,8 +1,3 @@
-// Package checkpoint writes and reads a trainer's whole state as a directory: FP32 master weights, both Adam
-// moments and the step, each a safetensors file, with digests in meta.json.
-//
-// A directory appears whole, by a rename after everything was synced, or not at all. Loading verifies every digest.
-// The package may import engine, fault, model and weights.
 package checkpoint
 
 import (

@@ -73,7 +73,7 @@ func TestLoad_everyDamageIsFound(t *testing.T) {
 		}
 		for what, bad := range map[string][]byte{
 			"a flipped bit": append(append([]byte{}, good[:len(good)/2]...), append([]byte{good[len(good)/2] ^ 1}, good[len(good)/2+1:]...)...),
-			"a cut":         good[:len(good)-1],
+			"a cut":         good[:len(good)-2],
 			"nothing":       {},
 		} {
 			if err := os.WriteFile(name, bad, 0o600); err != nil {
