@@ -101,6 +101,29 @@ func TestExamine_findings(t *testing.T) {
 	}
 }
 
+// The finding of the sandbox must agree with those of the layers below it.
+func TestUseSandbox_tellsTheTruthAboutThisMachine(t *testing.T) {
+	t.Parallel()
+	var o doctor.Options
+	o.UseSandbox("", "")
+	checks := doctor.Examine(t.Context(), o)
+	able := true
+	for _, name := range []string{"python", "landlock", "seccomp"} {
+		able = able && find(t, checks, name).Status != doctor.Fail
+	}
+	c := find(t, checks, "sandbox")
+	if able != (c.Status == doctor.OK) || able != strings.Contains(c.Found, "self-test passed: Landlock ABI ") {
+		t.Errorf("sandbox = %+v although layers and interpreter are there: %v", c, able)
+	}
+
+	o.UseSandbox(filepath.Join(t.TempDir(), "python3"), "")
+	for _, name := range []string{"python", "sandbox"} {
+		if c := find(t, doctor.Examine(t.Context(), o), name); c.Status != doctor.Fail || c.Do == "" {
+			t.Errorf("%s with an interpreter that does not exist = %+v, want fail with advice", name, c)
+		}
+	}
+}
+
 func TestExamine_addressReplacesPorts(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
