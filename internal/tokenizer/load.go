@@ -1,0 +1,199 @@
+package tokenizer
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/steadyrl/steady/internal/fault"
+)
+
+// FileName is the tokenizer of a model directory.
+const FileName = "tokenizer.json"
+
+// Load reads the tokenizer of a model directory. Errors as Parse.
+func Load(dir string) (*Tokenizer, error) {
+	data, err := os.ReadFile(filepath.Join(dir, FileName))
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "tokenizer.Load", "%w", err).
+			WithHint("a model directory needs %s", FileName)
+	}
+	return Parse(data)
+}
+
+type file struct {
+	Version       string      `json:"version"`
+	Truncation    any         `json:"truncation"`
+	Padding       any         `json:"padding"`
+	AddedTokens   []fileAdded `json:"added_tokens"`
+	Normalizer    *component  `json:"normalizer"`
+	PreTokenizer  *component  `json:"pre_tokenizer"`
+	PostProcessor *component  `json:"post_processor"`
+	Decoder       *component  `json:"decoder"`
+	Model         fileModel   `json:"model"`
+}
+
+type fileAdded struct {
+	ID         int32  `json:"id"`
+	Content    string `json:"content"`
+	SingleWord bool   `json:"single_word"`
+	LStrip     bool   `json:"lstrip"`
+	RStrip     bool   `json:"rstrip"`
+	Normalized bool   `json:"normalized"`
+	Special    bool   `json:"special"`
+}
+
+type component struct {
+	Type           string       `json:"type"`
+	Pretokenizers  []component  `json:"pretokenizers,omitempty"`
+	Pattern        *filePattern `json:"pattern,omitempty"`
+	Behavior       string       `json:"behavior,omitempty"`
+	Invert         *bool        `json:"invert,omitempty"`
+	AddPrefixSpace *bool        `json:"add_prefix_space,omitempty"`
+	TrimOffsets    *bool        `json:"trim_offsets,omitempty"`
+	UseRegex       *bool        `json:"use_regex,omitempty"`
+}
+
+type filePattern struct {
+	Regex string `json:"Regex"`
+}
+
+type fileModel struct {
+	Type                    string            `json:"type"`
+	Dropout                 any               `json:"dropout"`
+	UnkToken                any               `json:"unk_token"`
+	ContinuingSubwordPrefix string            `json:"continuing_subword_prefix"`
+	EndOfWordSuffix         string            `json:"end_of_word_suffix"`
+	FuseUnk                 bool              `json:"fuse_unk"`
+	ByteFallback            bool              `json:"byte_fallback"`
+	IgnoreMerges            bool              `json:"ignore_merges"`
+	Vocab                   map[string]int32  `json:"vocab"`
+	Merges                  []json.RawMessage `json:"merges"`
+}
+
+// Parse reads a tokenizer.json. Errors: Invalid, saying what is not of this family.
+func Parse(data []byte) (*Tokenizer, error) {
+	var f file
+	if err := json.Unmarshal(data, &f); err != nil {
+		return nil, fault.New(fault.Invalid, "tokenizer.Parse", "%s: %w", FileName, err)
+	}
+	if bad := f.foreign(); bad != "" {
+		return nil, fault.New(fault.Invalid, "tokenizer.Parse", "%s is not of Qwen's family: %s", FileName, bad).
+			WithHint("use a Qwen3 model directory, or train a tokenizer with this program")
+	}
+	t := &Tokenizer{
+		merges: make(map[pair]merge, len(f.Model.Merges)), byID: map[int32]Added{}, byText: map[string]int32{},
+		cache: map[string][]int32{}, digest: digestOf(data),
+	}
+	if err := t.addVocabulary(f.Model.Vocab, f.AddedTokens); err != nil {
+		return nil, err
+	}
+	return t, t.addMerges(f.Model)
+}
+
+// foreign says what the file has that this package does not do.
+func (f *file) foreign() string {
+	split, level := f.splitAndLevel()
+	on := func(b *bool) bool { return b != nil && *b }
+	m := f.Model
+	switch {
+	case m.Type != "BPE":
+		return fmt.Sprintf("model type %q", m.Type)
+	case m.Dropout != nil || m.UnkToken != nil && m.UnkToken != "" || m.ContinuingSubwordPrefix != "" || m.EndOfWordSuffix != "" || m.ByteFallback || m.IgnoreMerges:
+		return "the BPE has dropout, an unknown token, affixes, byte fall-back or ignored merges"
+	case f.Normalizer == nil || f.Normalizer.Type != "NFC":
+		return "the normalizer is not NFC"
+	case split == nil || level == nil:
+		return "the pre-tokenizer is not a split followed by ByteLevel"
+	case split.Pattern == nil || split.Pattern.Regex != pattern || split.Behavior != "Isolated" || on(split.Invert):
+		return "the split pattern is another one"
+	case on(level.AddPrefixSpace) || on(level.UseRegex):
+		return "ByteLevel adds a prefix space or splits by itself"
+	case f.Decoder == nil || f.Decoder.Type != "ByteLevel":
+		return "the decoder is not ByteLevel"
+	}
+	for _, a := range f.AddedTokens {
+		if a.SingleWord || a.LStrip || a.RStrip || a.Normalized || a.Content == "" {
+			return fmt.Sprintf("added token %q strips, is normalized, or wants word borders", a.Content)
+		}
+	}
+	return ""
+}
+
+func (f *file) splitAndLevel() (split, level *component) {
+	p := f.PreTokenizer
+	if p == nil || p.Type != "Sequence" || len(p.Pretokenizers) != 2 ||
+		p.Pretokenizers[0].Type != "Split" || p.Pretokenizers[1].Type != "ByteLevel" {
+		return nil, nil
+	}
+	return &p.Pretokenizers[0], &p.Pretokenizers[1]
+}
+
+func (t *Tokenizer) addVocabulary(vocab map[string]int32, added []fileAdded) error {
+	const op = "tokenizer.Parse"
+	size := int32(0)
+	for _, id := range vocab {
+		size = max(size, id+1)
+	}
+	for _, a := range added {
+		size = max(size, a.ID+1)
+	}
+	if size > 1<<24 {
+		return fault.New(fault.Invalid, op, "largest id %d", size-1)
+	}
+	t.bytes = make([][]byte, size)
+	for text, id := range vocab {
+		b, ok := unspell(text)
+		if !ok || id < 0 || t.bytes[id] != nil {
+			return fault.New(fault.Invalid, op, "vocabulary entry %q with id %d is not of the byte alphabet, or its id is taken", text, id)
+		}
+		t.bytes[id] = b
+	}
+	for b := range 256 {
+		id, ok := vocab[string(byteRune[b])]
+		if !ok {
+			return fault.New(fault.Invalid, op, "byte %#02x has no token", b)
+		}
+		t.byteID[b] = id
+	}
+	for _, a := range added {
+		if a.ID < 0 || t.bytes[a.ID] != nil && string(t.bytes[a.ID]) != a.Content {
+			return fault.New(fault.Invalid, op, "added token %q has the id %d of another token", a.Content, a.ID)
+		}
+		t.bytes[a.ID] = []byte(a.Content)
+		tok := Added{ID: a.ID, Text: a.Content, Special: a.Special}
+		t.byID[a.ID], t.byText[a.Content] = tok, a.ID
+		t.added = append(t.added, tok)
+	}
+	slices.SortStableFunc(t.added, func(a, b Added) int { return len(b.Text) - len(a.Text) })
+	return nil
+}
+
+func (t *Tokenizer) addMerges(m fileModel) error {
+	for rank, raw := range m.Merges {
+		var two []string
+		if err := json.Unmarshal(raw, &two); err != nil {
+			var line string
+			if err := json.Unmarshal(raw, &line); err != nil {
+				return fault.New(fault.Invalid, "tokenizer.Parse", "merge %d: %w", rank, err)
+			}
+			two = strings.Split(line, " ")
+		}
+		if len(two) != 2 {
+			return fault.New(fault.Invalid, "tokenizer.Parse", "merge %d has %d parts", rank, len(two))
+		}
+		l, lok := m.Vocab[two[0]]
+		r, rok := m.Vocab[two[1]]
+		id, ok := m.Vocab[two[0]+two[1]]
+		if !lok || !rok || !ok {
+			return fault.New(fault.Invalid, "tokenizer.Parse", "merge %d of %q and %q is not in the vocabulary", rank, two[0], two[1])
+		}
+		if _, ok := t.merges[pair{l, r}]; !ok {
+			t.merges[pair{l, r}] = merge{rank: int32(rank), id: id} //nolint:gosec // bounded by the vocabulary
+		}
+	}
+	return nil
+}
