@@ -167,6 +167,7 @@ func (t *Tokenizer) addVocabulary(vocab map[string]int32, added []fileAdded) err
 		tok := Added{ID: a.ID, Text: a.Content, Special: a.Special}
 		t.byID[a.ID], t.byText[a.Content] = tok, a.ID
 		t.added = append(t.added, tok)
+		t.addedStart[a.Content[0]] = true
 	}
 	slices.SortStableFunc(t.added, func(a, b Added) int { return len(b.Text) - len(a.Text) })
 	return nil

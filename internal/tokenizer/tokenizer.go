@@ -16,9 +16,11 @@ type Tokenizer struct {
 	byteID [256]int32
 	bytes  [][]byte // by id; nil: no token
 	added  []Added  // by length, longest first, so that the longest match wins
-	byID   map[int32]Added
-	byText map[string]int32
-	digest string
+	// addedStart marks the first bytes of added tokens.
+	addedStart [256]bool
+	byID       map[int32]Added
+	byText     map[string]int32
+	digest     string
 
 	mu    sync.RWMutex
 	cache map[string][]int32
@@ -54,51 +56,64 @@ func (t *Tokenizer) Added(id int32) (Added, bool) {
 	return a, ok
 }
 
-// Encode returns the ids of template text: added tokens in it are recognised, before NFC.
-func (t *Tokenizer) Encode(text string) []int32 {
-	var out []int32
-	for len(text) > 0 {
-		at, a := t.nextAdded(text)
-		if at < 0 {
-			return t.appendPlain(out, text)
-		}
-		out = append(t.appendPlain(out, text[:at]), a.ID)
-		text = text[at+len(a.Text):]
-	}
-	return out
+// Part is a stretch of text. Only in trusted text (of a template) are added tokens recognised.
+type Part struct {
+	Text    string
+	Trusted bool
 }
+
+// Encode returns the ids of template text: added tokens in it are recognised, before NFC.
+func (t *Tokenizer) Encode(text string) []int32 { return t.EncodeParts([]Part{{text, true}}) }
 
 // EncodePlain returns the ids of untrusted text: nothing in it becomes an added token.
 func (t *Tokenizer) EncodePlain(text string) []int32 { return t.appendPlain(nil, text) }
 
-func (t *Tokenizer) nextAdded(text string) (int, Added) {
-	from := 0
-	for {
-		i := strings.IndexByte(text[from:], '<')
-		if !t.allAngled() {
-			i = 0
-		}
-		if i < 0 || from+i >= len(text) {
-			return -1, Added{}
-		}
-		from += i
-		for _, a := range t.added {
-			if strings.HasPrefix(text[from:], a.Text) {
-				return from, a
+// EncodeParts returns the ids of the joined text of parts. Pieces and merges cross the borders of parts, so the result
+// is that of the whole text; but an added token counts only where all of it is trusted.
+func (t *Tokenizer) EncodeParts(parts []Part) []int32 {
+	var whole strings.Builder
+	var edges []int // alternating: begin and end of trusted stretches
+	for _, p := range parts {
+		if p.Trusted && p.Text != "" {
+			if n := len(edges); n > 0 && edges[n-1] == whole.Len() {
+				edges = edges[:n-1]
+			} else {
+				edges = append(edges, whole.Len())
 			}
+			edges = append(edges, whole.Len()+len(p.Text))
 		}
-		from++
+		whole.WriteString(p.Text)
 	}
+	text := whole.String()
+	var out []int32
+	done := 0
+	for e := 0; e < len(edges); e += 2 {
+		for at := edges[e]; at < edges[e+1]; {
+			i, a := t.nextAdded(text[at:edges[e+1]])
+			if i < 0 {
+				break
+			}
+			out = append(t.appendPlain(out, text[done:at+i]), a.ID)
+			at += i + len(a.Text)
+			done = at
+		}
+	}
+	return t.appendPlain(out, text[done:])
 }
 
-// allAngled reports whether every added token begins with '<', which makes the search fast.
-func (t *Tokenizer) allAngled() bool {
-	for _, a := range t.added {
-		if a.Text[0] != '<' {
-			return false
+// nextAdded finds the first added token in text, the longest of those that begin there; -1 if there is none.
+func (t *Tokenizer) nextAdded(text string) (int, Added) {
+	for at := range len(text) {
+		if !t.addedStart[text[at]] {
+			continue
+		}
+		for _, a := range t.added {
+			if strings.HasPrefix(text[at:], a.Text) {
+				return at, a
+			}
 		}
 	}
-	return true
+	return -1, Added{}
 }
 
 func (t *Tokenizer) appendPlain(out []int32, text string) []int32 {
