@@ -1,3 +1,5 @@
+//go:build !amd64 || purego
+
 package kernel
 
 // detect reports that only the Go level exists in this build, so none of the functions below is ever reached.
