@@ -1,0 +1,204 @@
+package trajectory
+
+import (
+	"github.com/steadyrl/steady/internal/engine"
+	"github.com/steadyrl/steady/internal/fault"
+)
+
+// Key says which trajectory this is.
+type Key struct {
+	ProblemID  string // id in the data set
+	Problem    int    // index in its split
+	Split      string // train or dev
+	Group      int
+	Sample     int // number in the group
+	Tag        int // step in progress at submission
+	Submission int // how often the problem was dropped before
+}
+
+// End says why a trajectory ended; empty while it has not.
+type End string
+
+// The ends.
+const (
+	EndStop   End = "stop"   // the model ended its turn without a call that is run
+	EndLength End = "length" // a token budget was used up
+	EndTurns  End = "turns"  // the last allowed turn ended with a call, which is not run
+	EndParse  End = "parse"  // too many turns in a row whose calls could not be read
+)
+
+// Turn is one assistant turn.
+type Turn struct {
+	Begin   int     `json:"begin"` // first sampled token
+	End     int     `json:"end"`   // one after the last
+	Seconds float64 `json:"seconds"`
+	Call    *Call   `json:"call,omitempty"`
+}
+
+// Call is what became of a tool call. Its answer are the tokens after the turn's End that are not sampled.
+type Call struct {
+	// Status is ran, malformed, unknown_tool, bad_arguments, or not_run.
+	Status  string  `json:"status"`
+	Ignored int     `json:"ignored,omitempty"` // further calls of the turn
+	Started bool    `json:"started"`           // a process really started
+	Outcome string  `json:"outcome,omitempty"`
+	Cut     bool    `json:"cut,omitempty"` // the output was longer than shown
+	Seconds float64 `json:"seconds"`
+}
+
+// Trajectory is a growing or finished trajectory. It is not safe for concurrent use.
+type Trajectory struct {
+	Key
+	Turns   []Turn
+	End     End
+	Seconds float64 // generation, tools included
+
+	topK      int
+	prompt    int
+	sampled   int
+	ids       []int32
+	mask      []bool
+	logProbs  []float32
+	entropies []float32
+	versions  []int32
+	turn      []int32
+	headIDs   []int32
+	headLPs   []float32
+}
+
+// New returns a trajectory that holds a prompt. topK is the width of the record of sampled tokens.
+func New(k Key, prompt []int32, topK int) *Trajectory {
+	t := &Trajectory{Key: k, topK: topK}
+	for _, id := range prompt {
+		t.append(id, false, 0, 0, -1, -1, nil, nil)
+	}
+	t.prompt = len(prompt)
+	return t
+}
+
+func (t *Trajectory) append(id int32, sampled bool, lp, entropy float32, version, turn int, headIDs []int32, headLPs []float32) {
+	t.ids = append(t.ids, id)
+	t.mask = append(t.mask, sampled)
+	t.logProbs = append(t.logProbs, lp)
+	t.entropies = append(t.entropies, entropy)
+	t.versions = append(t.versions, int32(version)) //nolint:gosec // steps are far below
+	t.turn = append(t.turn, int32(turn))            //nolint:gosec // turns are few
+	if headIDs == nil {
+		headIDs, headLPs = make([]int32, t.topK), make([]float32, t.topK)
+	}
+	t.headIDs = append(t.headIDs, headIDs...)
+	t.headLPs = append(t.headLPs, headLPs...)
+	if sampled {
+		t.sampled++
+	}
+}
+
+// AppendSampled adds a token that the model sampled in the newest turn. Errors: Invalid (its record has another width).
+func (t *Trajectory) AppendSampled(tok engine.Token) error {
+	if len(tok.TopIDs) != t.topK || len(tok.TopLogProbs) != t.topK {
+		return fault.New(fault.Invalid, "trajectory.AppendSampled", "record of width %d and %d, want %d", len(tok.TopIDs), len(tok.TopLogProbs), t.topK)
+	}
+	ids, lps := tok.TopIDs, tok.TopLogProbs
+	if t.topK == 0 {
+		ids, lps = nil, nil
+	}
+	t.append(tok.ID, true, tok.LogProb, tok.Entropy, tok.Version, len(t.Turns)-1, ids, lps)
+	t.Turns[len(t.Turns)-1].End = len(t.ids)
+	return nil
+}
+
+// AppendInserted adds tokens that the model did not sample: separators, tool replies, the next turn's beginning.
+func (t *Trajectory) AppendInserted(ids []int32) {
+	for _, id := range ids {
+		t.append(id, false, 0, 0, -1, len(t.Turns)-1, nil, nil)
+	}
+}
+
+// BeginTurn opens an assistant turn at the end.
+func (t *Trajectory) BeginTurn() {
+	t.Turns = append(t.Turns, Turn{Begin: len(t.ids), End: len(t.ids)})
+}
+
+// Len is the number of tokens, Prompt that of the prompt, Response of everything after it, Sampled of those that the
+// model sampled.
+func (t *Trajectory) Len() int      { return len(t.ids) }
+func (t *Trajectory) Prompt() int   { return t.prompt }
+func (t *Trajectory) Response() int { return len(t.ids) - t.prompt }
+func (t *Trajectory) Sampled() int  { return t.sampled }
+func (t *Trajectory) TopK() int     { return t.topK }
+
+// IDs are the token ids; the slice must not be changed.
+func (t *Trajectory) IDs() []int32 { return t.ids }
+
+// Mask is true where the token was sampled; Versions is the policy version of such a token, -1 elsewhere; Entropies
+// and LogProbs are 0 elsewhere. The slices must not be changed.
+func (t *Trajectory) Mask() []bool         { return t.mask }
+func (t *Trajectory) Versions() []int32    { return t.versions }
+func (t *Trajectory) LogProbs() []float32  { return t.logProbs }
+func (t *Trajectory) Entropies() []float32 { return t.entropies }
+
+// TurnIndex is the assistant turn that a token belongs to or follows, -1 in the prompt.
+func (t *Trajectory) TurnIndex() []int32 { return t.turn }
+
+// Head returns the record of token i.
+func (t *Trajectory) Head(i int) (ids []int32, logProbs []float32) {
+	return t.headIDs[i*t.topK : (i+1)*t.topK], t.headLPs[i*t.topK : (i+1)*t.topK]
+}
+
+// VersionRange returns the smallest and the largest version of a sampled token; ok is false if there is none.
+func (t *Trajectory) VersionRange() (lo, hi int, ok bool) {
+	for i, v := range t.versions {
+		if !t.mask[i] {
+			continue
+		}
+		if !ok || int(v) < lo {
+			lo = int(v)
+		}
+		if !ok || int(v) > hi {
+			hi = int(v)
+		}
+		ok = true
+	}
+	return lo, hi, ok
+}
+
+// ToolStarted reports whether a tool process really started.
+func (t *Trajectory) ToolStarted() bool {
+	for _, u := range t.Turns {
+		if u.Call != nil && u.Call.Started {
+			return true
+		}
+	}
+	return false
+}
+
+// Sequence is the trajectory as a trainer sees it. The slices are shared.
+func (t *Trajectory) Sequence(advantage float32, temperature float64) engine.Sequence {
+	return engine.Sequence{
+		Tokens: t.ids, Mask: t.mask, LogProbs: t.logProbs, TopIDs: t.headIDs, TopLogProbs: t.headLPs, TopK: t.topK,
+		Advantage: advantage, Temperature: temperature,
+	}
+}
+
+// Check reports arrays that disagree, as a file from elsewhere might have. Errors: Corrupt.
+func (t *Trajectory) Check() error {
+	n := len(t.ids)
+	sampled := 0
+	for _, m := range t.mask {
+		if m {
+			sampled++
+		}
+	}
+	ok := len(t.mask) == n && len(t.logProbs) == n && len(t.entropies) == n && len(t.versions) == n && len(t.turn) == n &&
+		len(t.headIDs) == n*t.topK && len(t.headLPs) == n*t.topK && t.prompt <= n && sampled == t.sampled && t.topK >= 0
+	for i := range min(t.prompt, len(t.mask)) {
+		ok = ok && !t.mask[i]
+	}
+	for _, u := range t.Turns {
+		ok = ok && u.Begin >= t.prompt && u.Begin <= u.End && u.End <= n
+	}
+	if !ok {
+		return fault.New(fault.Corrupt, "trajectory.Check", "the arrays of trajectory %s sample %d disagree", t.ProblemID, t.Sample)
+	}
+	return nil
+}
