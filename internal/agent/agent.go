@@ -1,0 +1,242 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/steadyrl/steady/internal/chat"
+	"github.com/steadyrl/steady/internal/engine"
+	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/rng"
+	"github.com/steadyrl/steady/internal/tokenizer"
+	"github.com/steadyrl/steady/internal/trajectory"
+)
+
+// Tool runs programs. An error is an infrastructure fault and ends the loop; what the program did is data.
+type Tool interface {
+	RunPython(ctx context.Context, code, stdin string) (ToolResult, error)
+}
+
+// ToolResult is what a program did.
+type ToolResult struct {
+	Stdout, Stderr string
+	Outcome        string // "ok", or why it failed
+	Started        bool   // a process really started
+	Seconds        float64
+}
+
+// Options of a loop.
+type Options struct {
+	Sampler   engine.Sampler
+	Tokenizer *tokenizer.Tokenizer
+	Tool      Tool
+	// MaxTurns is the number of assistant turns; MaxResponse and MaxTotal are budgets in tokens, the first for
+	// everything after the prompt. A sequence of exactly that length is allowed.
+	MaxTurns, MaxResponse, MaxTotal int
+	// OutputLimit is the number of characters of a tool's output that are shown; the middle of more is cut out.
+	OutputLimit int
+	Sampling    engine.Sampling
+	Random      rng.Stream
+	Pin         *int // the only policy version that may answer
+	NoThinking  bool
+}
+
+// maxParseFailures is the number of unreadable calls in a row that ends a trajectory.
+const maxParseFailures = 3
+
+// StopIDs returns the ids that end an assistant turn. Errors: Invalid (the tokenizer has no end-of-turn token).
+func StopIDs(t *tokenizer.Tokenizer) ([]int32, error) {
+	var ids []int32
+	for _, name := range []string{chat.TurnEnd, chat.EndOfText} {
+		id, ok := t.ID(name)
+		if !ok {
+			return nil, fault.New(fault.Invalid, "agent.StopIDs", "the tokenizer has no token %s", name)
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
+// Run brings t to an end, from whatever it holds. After every token and every tool call it calls progress, which
+// may flush t; its error ends the loop.
+//
+// Errors: those of the sampler, the tool and progress; t then holds what was finished and may be run again.
+// Determinism: for the same weights, t and options the same tokens, wherever an earlier run stopped.
+func Run(ctx context.Context, t *trajectory.Trajectory, o Options, progress func(*trajectory.Trajectory) error) error {
+	stops, err := StopIDs(o.Tokenizer)
+	if err != nil {
+		return err
+	}
+	l := &loop{Options: o, t: t, stops: stops, progress: progress}
+	for t.End == "" {
+		if err := l.advance(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type loop struct {
+	Options
+	t        *trajectory.Trajectory
+	stops    []int32
+	progress func(*trajectory.Trajectory) error
+}
+
+// room is the number of tokens that may still be added.
+func (l *loop) room() int {
+	return min(l.MaxResponse-l.t.Response(), l.MaxTotal-l.t.Len())
+}
+
+// advance does the next thing: open a turn, sample its rest, or act on it.
+func (l *loop) advance(ctx context.Context) error {
+	n := len(l.t.Turns)
+	switch {
+	case n == 0 || l.t.Turns[n-1].Call != nil:
+		if l.room() <= 0 {
+			l.t.End = trajectory.EndLength
+			return nil
+		}
+		l.t.BeginTurn()
+		return nil
+	case !l.stopped() && l.room() > 0:
+		return l.sample(ctx)
+	case !l.stopped():
+		l.t.End = trajectory.EndLength
+		return nil
+	}
+	return l.act(ctx)
+}
+
+// stopped reports whether the newest turn ended with a stop token.
+func (l *loop) stopped() bool {
+	u := l.t.Turns[len(l.t.Turns)-1]
+	return u.End > u.Begin && slices.Contains(l.stops, l.t.IDs()[u.End-1])
+}
+
+func (l *loop) sample(ctx context.Context) error {
+	began := time.Now()
+	defer func() {
+		s := time.Since(began).Seconds()
+		l.t.Seconds += s
+		l.t.Turns[len(l.t.Turns)-1].Seconds += s
+	}()
+	_, err := l.Sampler.Generate(ctx, engine.Request{
+		Tokens: slices.Clone(l.t.IDs()), MaxNew: l.room(), Stop: l.stops, Sampling: l.Sampling, Random: l.Random, PinVersion: l.Pin,
+	}, func(tok engine.Token) error {
+		if err := l.t.AppendSampled(tok); err != nil {
+			return err
+		}
+		return l.progress(l.t)
+	})
+	return err
+}
+
+// act decides what follows a turn that the model ended.
+func (l *loop) act(ctx context.Context) error {
+	u := &l.t.Turns[len(l.t.Turns)-1]
+	c := parse(l.Tokenizer.Decode(l.t.IDs()[u.Begin:u.End], true))
+	switch {
+	case c == nil:
+		l.t.End = trajectory.EndStop
+		return nil
+	case len(l.t.Turns) >= l.MaxTurns:
+		u.Call = &trajectory.Call{Status: "not_run", Ignored: c.ignored}
+		l.t.End = trajectory.EndTurns
+		return nil
+	}
+	answer, done, err := l.answer(ctx, c)
+	if err != nil {
+		return err
+	}
+	u.Call = &done
+	l.t.Seconds += done.Seconds
+	if l.failures() >= maxParseFailures {
+		l.t.End = trajectory.EndParse
+		return nil
+	}
+	ids := l.Tokenizer.EncodeParts(chat.ToolReply(answer, l.NoThinking))
+	if len(ids) > l.room() {
+		l.t.End = trajectory.EndLength
+		return nil
+	}
+	l.t.AppendInserted(ids)
+	return l.progress(l.t)
+}
+
+// failures counts the unreadable calls at the end.
+func (l *loop) failures() int {
+	n := 0
+	for _, u := range slices.Backward(l.t.Turns) {
+		if u.Call == nil || u.Call.Status == "ran" {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// answer runs a call and returns what the model is shown.
+func (l *loop) answer(ctx context.Context, c *call) (string, trajectory.Call, error) {
+	done := trajectory.Call{Status: c.status, Ignored: c.ignored}
+	text := ""
+	if c.status != "" {
+		text = "error: " + c.problem
+	} else {
+		res, err := l.Tool.RunPython(ctx, c.code, c.stdin)
+		if err != nil {
+			return "", done, err
+		}
+		done.Status, done.Started, done.Outcome, done.Seconds = "ran", res.Started, res.Outcome, res.Seconds
+		text, done.Cut = cutMiddle(show(res), l.OutputLimit)
+	}
+	if c.ignored > 0 {
+		text += fmt.Sprintf("\n(%d further calls were ignored: one call a turn)", c.ignored)
+	}
+	return text, done, nil
+}
+
+// show is the standard output, and what went wrong if something did: the outcome and the last line of standard error.
+func show(r ToolResult) string {
+	out := strings.TrimRight(r.Stdout, "\n")
+	if r.Outcome == "ok" {
+		if out == "" {
+			return "(no output)"
+		}
+		return out
+	}
+	note := r.Outcome
+	lines := strings.Split(strings.TrimRight(r.Stderr, "\n"), "\n")
+	if last := lines[len(lines)-1]; last != "" {
+		note += ": " + last
+	}
+	if out == "" {
+		return note
+	}
+	return out + "\n" + note
+}
+
+const cutMark = "\n...\n"
+
+// cutMiddle keeps the first and the last half of limit characters.
+func cutMiddle(s string, limit int) (string, bool) {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if utf8.RuneCountInString(s) <= limit {
+		return s, false
+	}
+	r := []rune(s)
+	return string(r[:(limit+1)/2]) + cutMark + string(r[len(r)-limit/2:]), true
+}
+
+// LastTurn returns the text of the last assistant turn, which alone is judged.
+func LastTurn(t *trajectory.Trajectory, tok *tokenizer.Tokenizer) string {
+	if len(t.Turns) == 0 {
+		return ""
+	}
+	u := t.Turns[len(t.Turns)-1]
+	return tok.Decode(t.IDs()[u.Begin:u.End], true)
+}
