@@ -28,8 +28,9 @@ func (l Limits) orElse(d Limits) Limits {
 	return l
 }
 
-// wallCap ends programs whose charged time does not grow, whatever the reason.
-func (l Limits) wallCap() time.Duration { return 3*l.Time + time.Second }
+// wallCap ends programs whose charged time hardly grows. Sleeping and being stopped are charged, so only a machine
+// with ten times more work than cores gets here, or a program that plays with its threads.
+func (l Limits) wallCap() time.Duration { return 10*l.Time + time.Second }
 
 const (
 	// startLimit is the longest wait for a live interpreter; more is an infrastructure fault.

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -41,7 +40,7 @@ t = threading.Thread(target=main); t.start(); t.join()`, "", "100000\n"},
 		"stdin replaced":       {"import sys, io\nsys.stdin = io.StringIO('7'); print(input())", "1", "7\n"},
 		"stdout replaced":      {"import sys, io, os, atexit\nsys.stdout = io.BytesIO()\natexit.register(lambda: os.write(1, sys.stdout.getvalue()))\nsys.stdout.write(b'late')", "", "late"},
 		"alarm":                {"import signal\nsignal.signal(signal.SIGALRM, lambda *a: print('rang'))\nsignal.alarm(1)\nsignal.pause()", "", "rang\n"},
-		"interval timer":       {"import signal, time\nclass T(Exception): pass\ndef h(*a): raise T\nsignal.signal(signal.SIGALRM, h)\nsignal.setitimer(signal.ITIMER_REAL, 0.05)\ntry:\n    x = 0\n    while x >= 0:\n        x += 1\nexcept T: print('out of time')", "", "out of time\n"},
+		"interval timer":       {"import signal, time\nclass T(Exception): pass\ndef h(*a): raise T\nsignal.signal(signal.SIGALRM, h)\nsignal.setitimer(signal.ITIMER_REAL, 0.05)\ndef spin():\n    while True: pass\ntry: spin()\nexcept T: print('out of time')", "", "out of time\n"},
 		"own signal":           {"import os, signal\nsignal.signal(signal.SIGUSR1, lambda *a: print('got'))\nos.kill(os.getpid(), signal.SIGUSR1)\nsignal.raise_signal(signal.SIGUSR1)", "", "got\ngot\n"},
 		"long integers":        {"import math\nn = math.factorial(3000)\ns = str(n)\nprint(len(s), int(s) == n, len(str(10**9999)))", "", "9131 True 10000\n"},
 		"unicode":              {"print(input()[::-1], 'ß€😀')", "äöü", "üöä ß€😀\n"},
@@ -110,7 +109,6 @@ func TestRun_loadDoesNotCondemn(t *testing.T) {
 	}
 	r := mustRun(t, sandbox.Program{
 		Source: []byte("import time\nend = time.process_time() + 0.4\nwhile time.process_time() < end: pass\nprint('done')"),
-		Limits: short(1200 * time.Millisecond),
 	})
 	if r.Outcome != sandbox.OK || r.ChargedSeconds > 1.0 {
 		t.Errorf("%v: charged %.2f of wall %.2f s; want ok and about 0.4", r, r.ChargedSeconds, r.WallSeconds)
