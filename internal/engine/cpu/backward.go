@@ -113,7 +113,7 @@ func (t *Trainer) layerBackward(i int) {
 	g.dx, g.dx1 = g.dx1, g.dx
 }
 
-// layerWeightGrads accumulates the gradients of a layer's four matrices; a unit is 32 rows of one of them.
+// layerWeightGrads accumulates the gradients of a layer's four matrices; a unit is 64 rows of one of them.
 func (t *Trainer) layerWeightGrads(i int) {
 	l, g := &t.micro.layers[i], &t.g
 	jobs := [...]struct {
@@ -124,19 +124,28 @@ func (t *Trainer) layerWeightGrads(i int) {
 	}
 	units := 0
 	for _, j := range jobs {
-		units += t.params[t.at(i, j.kind)].out / padTo
+		units += strips(t.params[t.at(i, j.kind)].out)
 	}
-	t.pool.run(units, func(_, unit int) {
+	t.pool.run(units, func(worker, unit int) {
 		for _, j := range jobs {
 			p := t.at(i, j.kind)
-			if n := t.params[p].out / padTo; unit >= n {
+			if n := strips(t.params[p].out); unit >= n {
 				unit -= n
 				continue
 			}
-			t.weightGrad(g.weights[p], t.params[p].in, unit*padTo, padTo, j.dy, t.params[p].out, j.x, t.params[p].in, t.micro.rows)
+			t.strip(worker, p, unit, j.dy, j.x, t.micro.rows)
 			return
 		}
 	})
+}
+
+// strips returns the number of units of weightGrad for a matrix of the given height.
+func strips(out int) int { return (out + gradRows - 1) / gradRows }
+
+// strip accumulates unit u of the gradient of parameter p from n rows of dy [n,out] and x [n,in].
+func (t *Trainer) strip(worker, p, u int, dy, x []float32, n int) {
+	first, out, in := u*gradRows, t.params[p].out, t.params[p].in
+	t.weightGrad(t.g.weights[p], in, first, min(gradRows, out-first), dy, out, x, in, n, t.scratch[worker].strip)
 }
 
 // headsGrad turns g.dqk into the query and key parts of g.dqkv for a block of rows: rotation, norm and scale

@@ -64,6 +64,7 @@ type scratch struct {
 	head           []float64
 	lp             []float32
 	expo           []float32 // [V]
+	strip          []float32 // weightGrad
 }
 
 // blocks calls f for every block of rows.

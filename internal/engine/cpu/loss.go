@@ -44,9 +44,7 @@ func (t *Trainer) headLoss(batch *engine.Batch, targets []target, scale float64)
 				copy(g.dnf[part[i].row*t.D:][:t.D], g.dhx[i*t.D:])
 			}
 		})
-		t.pool.run(t.V/padTo, func(_, u int) {
-			t.weightGrad(g.weights[t.head], t.D, u*padTo, padTo, g.logits, t.V, g.hx, t.D, len(part))
-		})
+		t.pool.run(strips(t.V), func(worker, u int) { t.strip(worker, t.head, u, g.logits, g.hx, len(part)) })
 		t.stats = append(t.stats, stats...)
 	}
 }

@@ -37,11 +37,26 @@ func (c *core) product(y []float32, ldy int, x []float32, ldx, m, n, depth int, 
 	}
 }
 
-// weightGrad adds rows [first, first+m) of dW [out,in] += dY^T X over n rows in order.
-func (c *core) weightGrad(dw []float32, in, first, m int, dy []float32, ldy int, x []float32, ldx, n int) {
-	for k0 := 0; k0 < n; k0 += kBlock {
-		k := min(kBlock, n-k0)
-		c.k.Gemm(m, in, k, dy[k0*ldy+first:], 1, ldy, x[k0*ldx:], padTo, ldx, dw[first*in:], in, true)
+// gradRows and gradDepth are the tile of weightGrad: packed strips of dY and X of this size share the first-level
+// cache. They do not change results.
+const gradRows, gradDepth = 64, 128
+
+// weightGrad adds rows [first, first+m) of dW [out,in] += dY^T X over n rows in order; m <= gradRows, s is
+// scratch of at least gradDepth*(gradRows+32). Both operands are copied strip by strip: their row strides are often
+// large powers of two, which map to few cache sets.
+func (c *core) weightGrad(dw []float32, in, first, m int, dy []float32, ldy int, x []float32, ldx, n int, s []float32) {
+	a, b := s[:gradDepth*gradRows], s[gradDepth*gradRows:][:gradDepth*padTo]
+	for k0 := 0; k0 < n; k0 += gradDepth {
+		k := min(gradDepth, n-k0)
+		for r := range k {
+			copy(a[r*m:][:m], dy[(k0+r)*ldy+first:])
+		}
+		for j := 0; j < in; j += padTo {
+			for r := range k {
+				copy(b[r*padTo:][:padTo], x[(k0+r)*ldx+j:])
+			}
+			c.k.GemmPanel(m, k, a, 1, m, b, padTo, dw[first*in+j:], in, true)
+		}
 	}
 }
 

@@ -224,7 +224,7 @@ func (s *Sampler) submit(ctx context.Context, seq *sequence, op string) error {
 		return lost(op)
 	}
 	if s.version < 0 && len(s.swaps) == 0 {
-		return fault.New(fault.Invalid, op, "the sampler has no weights").WithHint("call SetWeights first")
+		return fault.New(fault.Stale, op, "no policy version is loaded").WithHint("call SetWeights first")
 	}
 	s.arrived = append(s.arrived, seq)
 	s.poke()

@@ -40,6 +40,7 @@ func NewTrainer(cfg model.Config, initial *model.Weights, opts Options) (engine.
 	for i := range t.scratch {
 		s := &t.scratch[i]
 		s.tmp, s.wide, s.expo = make([]float32, rowBlock*c.D), make([]float32, rowBlock*c.F), make([]float32, c.V)
+		s.strip = make([]float32, gradDepth*(gradRows+padTo))
 	}
 	t.ones = make([]float32, c.V)
 	fill(t.ones, 1)
@@ -106,7 +107,7 @@ func (t *Trainer) publish() {
 // Update implements engine.Trainer.
 func (t *Trainer) Update(ctx context.Context, batch engine.Batch) (engine.StepMetrics, error) {
 	var none engine.StepMetrics
-	tokens, err := t.checkBatch(&batch)
+	tokens, err := batch.Check(t.cfg)
 	if err != nil {
 		return none, err
 	}

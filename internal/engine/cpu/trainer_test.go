@@ -17,7 +17,7 @@ import (
 // gradient runs forward and backward of a batch and returns the loss and the gradient, without an optimiser step.
 func gradient(t *testing.T, tr *Trainer, b *engine.Batch) (float64, *model.Weights) {
 	t.Helper()
-	tokens, err := tr.checkBatch(b)
+	tokens, err := b.Check(tr.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
