@@ -26,6 +26,11 @@ type rawConfig struct {
 	Bias          bool     `json:"attention_bias"`
 	Act           string   `json:"hidden_act"`
 	RopeScaling   any      `json:"rope_scaling"`
+	// RopeParameters is where newer releases of the Hugging Face library keep rope_theta.
+	RopeParameters *struct {
+		Theta float64 `json:"rope_theta"`
+		Type  string  `json:"rope_type"`
+	} `json:"rope_parameters"`
 	SlidingWindow bool     `json:"use_sliding_window"`
 	LayerTypes    []string `json:"layer_types"`
 }
@@ -48,6 +53,13 @@ func ParseConfig(data []byte) (model.Config, error) {
 	want(!r.Bias, "attention_bias is not supported")
 	want(r.Act == "silu", "hidden_act is %q, want silu", r.Act)
 	want(r.RopeScaling == nil, "rope_scaling is not supported")
+	if p := r.RopeParameters; p != nil {
+		want(p.Type == "" || p.Type == "default", "rope_type %q is not supported", p.Type)
+		want(r.RopeTheta == 0 || p.Theta == 0 || r.RopeTheta == p.Theta, "rope_theta is both %v and %v", r.RopeTheta, p.Theta)
+		if p.Theta != 0 {
+			r.RopeTheta = p.Theta
+		}
+	}
 	want(!r.SlidingWindow, "sliding window attention is not supported")
 	for _, t := range r.LayerTypes {
 		want(t == "full_attention", "layer type %q is not supported", t)

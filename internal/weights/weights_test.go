@@ -111,6 +111,8 @@ func TestParseConfig_refusesOtherModels(t *testing.T) {
 		{`"model_type": "qwen3"`, `"model_type": "llama"`, "model_type"},
 		{`"attention_bias": false`, `"attention_bias": true`, "attention_bias"},
 		{`"rope_scaling": null`, `"rope_scaling": {"type": "yarn"}`, "rope_scaling"},
+		{`"rope_scaling": null`, `"rope_parameters": {"rope_type": "yarn"}`, "yarn"},
+		{`"rope_scaling": null`, `"rope_parameters": {"rope_theta": 5}`, "rope_theta"},
 		{`"use_sliding_window": false`, `"use_sliding_window": true`, "sliding"},
 		{`"hidden_size": 2560`, `"hidden_size": 0`, "hidden_size"},
 		{`"num_key_value_heads": 8`, `"num_key_value_heads": 5`, "multiple"},

@@ -330,8 +330,8 @@ func endings(t *testing.T, h harness) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := generate(t.Context(), closing, req); !fault.Is(err, fault.Invalid) {
-		t.Errorf("before SetWeights: %v, want Invalid", err)
+	if _, _, err := generate(t.Context(), closing, req); !fault.Is(err, fault.Stale) {
+		t.Errorf("before SetWeights: %v, want Stale", err)
 	}
 	if err := closing.SetWeights(t.Context(), 0, h.weights(12)); err != nil {
 		t.Fatal(err)

@@ -248,40 +248,35 @@ func badBatches(t *testing.T, h harness) {
 	for _, tt := range []struct {
 		name string
 		edit func(b *engine.Batch, s *engine.Sequence)
-		want fault.Kind
 	}{
 		{"no trained token", func(b *engine.Batch, _ *engine.Sequence) {
 			for i := range b.Sequences {
 				b.Sequences[i].Mask = make([]bool, len(b.Sequences[i].Tokens))
 			}
-		}, fault.Invalid},
-		{"mask at the first token", func(_ *engine.Batch, s *engine.Sequence) { s.Mask[0] = true }, fault.Invalid},
-		{"mask too short", func(_ *engine.Batch, s *engine.Sequence) { s.Mask = s.Mask[1:] }, fault.Invalid},
-		{"id above the vocabulary", func(_ *engine.Batch, s *engine.Sequence) { s.Tokens[0] = int32(h.cfg.Vocab) }, fault.Invalid}, //nolint:gosec // small
-		{"too long", func(_ *engine.Batch, s *engine.Sequence) { s.Tokens = h.prompt(h.cfg.MaxPosition+1, 0) }, fault.Invalid},
-		{"advantage not a number", func(_ *engine.Batch, s *engine.Sequence) { s.Advantage = nan }, fault.Invalid},
-		{"temperature 0", func(_ *engine.Batch, s *engine.Sequence) { s.Temperature = 0 }, fault.Invalid},
-		{"log-probability not a number", func(_ *engine.Batch, s *engine.Sequence) { s.LogProbs[last(s)] = nan }, fault.Invalid},
-		{"record not a number", func(_ *engine.Batch, s *engine.Sequence) { s.TopLogProbs[last(s)*6] = nan }, fault.Invalid},
-		{"id recorded twice", func(_ *engine.Batch, s *engine.Sequence) { s.TopIDs[last(s)*6] = s.TopIDs[last(s)*6+1] }, fault.Invalid},
+		}},
+		{"mask at the first token", func(_ *engine.Batch, s *engine.Sequence) { s.Mask[0] = true }},
+		{"mask too short", func(_ *engine.Batch, s *engine.Sequence) { s.Mask = s.Mask[1:] }},
+		{"id above the vocabulary", func(_ *engine.Batch, s *engine.Sequence) { s.Tokens[0] = int32(h.cfg.Vocab) }}, //nolint:gosec // small
+		{"too long", func(_ *engine.Batch, s *engine.Sequence) { s.Tokens = h.prompt(h.cfg.MaxPosition+1, 0) }},
+		{"advantage not a number", func(_ *engine.Batch, s *engine.Sequence) { s.Advantage = nan }},
+		{"temperature 0", func(_ *engine.Batch, s *engine.Sequence) { s.Temperature = 0 }},
+		{"log-probability not a number", func(_ *engine.Batch, s *engine.Sequence) { s.LogProbs[last(s)] = nan }},
+		{"record not a number", func(_ *engine.Batch, s *engine.Sequence) { s.TopLogProbs[last(s)*6] = nan }},
+		{"id recorded twice", func(_ *engine.Batch, s *engine.Sequence) { s.TopIDs[last(s)*6] = s.TopIDs[last(s)*6+1] }},
 		{"record heavier than 1", func(_ *engine.Batch, s *engine.Sequence) {
 			s.TopLogProbs[last(s)*6], s.TopLogProbs[last(s)*6+1] = -0.1, -0.2
-		}, fault.Invalid},
-		{"record of another width", func(_ *engine.Batch, s *engine.Sequence) { s.TopK = 5 }, fault.Invalid},
-		{"plan leaves one out", func(b *engine.Batch, _ *engine.Sequence) { b.Plan.MicroBatches = [][]int{{0, 1, 2}} }, fault.Invalid},
-		{"plan names one twice", func(b *engine.Batch, _ *engine.Sequence) { b.Plan.MicroBatches = [][]int{{0, 1, 2, 3, 0}} }, fault.Invalid},
-		{"beta 1", func(b *engine.Batch, _ *engine.Sequence) { b.Optim.Beta1 = 1 }, fault.Invalid},
-		{"rate not a number", func(b *engine.Batch, _ *engine.Sequence) { b.Optim.LearningRate = math.NaN() }, fault.Invalid},
-		{"unknown centering", func(b *engine.Batch, _ *engine.Sequence) { b.Objective.Centering = "some" }, fault.Invalid},
-		{"loss overflows", func(_ *engine.Batch, s *engine.Sequence) { s.Advantage = math.MaxFloat32 }, fault.Numeric},
+		}},
+		{"record of another width", func(_ *engine.Batch, s *engine.Sequence) { s.TopK = 5 }},
+		{"plan leaves one out", func(b *engine.Batch, _ *engine.Sequence) { b.Plan.MicroBatches = [][]int{{0, 1, 2}} }},
+		{"plan names one twice", func(b *engine.Batch, _ *engine.Sequence) { b.Plan.MicroBatches = [][]int{{0, 1, 2, 3, 0}} }},
+		{"beta 1", func(b *engine.Batch, _ *engine.Sequence) { b.Optim.Beta1 = 1 }},
+		{"rate not a number", func(b *engine.Batch, _ *engine.Sequence) { b.Optim.LearningRate = math.NaN() }},
+		{"unknown centering", func(b *engine.Batch, _ *engine.Sequence) { b.Objective.Centering = "some" }},
 	} {
 		b := copyBatch(good)
 		tt.edit(&b, &b.Sequences[1])
-		if tt.want == fault.Numeric && h.backend.Unit == Float64 {
-			continue // float64 does not overflow there
-		}
-		if _, err := tr.Update(t.Context(), b); !fault.Is(err, tt.want) {
-			t.Errorf("%s: %v, want %s", tt.name, err, tt.want)
+		if _, err := tr.Update(t.Context(), b); !fault.Is(err, fault.Invalid) {
+			t.Errorf("%s: %v, want Invalid", tt.name, err)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -292,14 +287,12 @@ func badBatches(t *testing.T, h harness) {
 	if !sameState(tr.State(), before) {
 		t.Fatal("a refused update changed the state")
 	}
-	damaged := before
-	damaged.Master = before.Master.Clone()
-	damaged.Master.Get("model.norm.weight")[1] = float32(math.Inf(1))
-	broken := h.trainer(t, w)
-	if err := broken.SetState(damaged); err == nil {
-		if _, err := broken.Update(t.Context(), good); !fault.Is(err, fault.Numeric) {
-			t.Errorf("infinite weights: %v, want Numeric", err)
-		}
+	before.Master.Get("model.norm.weight")[1] = float32(math.Inf(1))
+	if err := tr.SetState(before); err != nil {
+		t.Fatalf("SetState: %v", err)
+	}
+	if _, err := tr.Update(t.Context(), good); !fault.Is(err, fault.Numeric) || tr.Steps() != before.Steps {
+		t.Errorf("infinite weights: %v at step %d, want Numeric and no step", err, tr.Steps())
 	}
 }
 

@@ -71,7 +71,7 @@ func (s *Sampler) live(op string) (*params, int, error) {
 	case s.closed:
 		return nil, 0, fault.New(fault.Lost, op, "the engine is closed")
 	case s.p == nil:
-		return nil, 0, fault.New(fault.Invalid, op, "the sampler has no weights").WithHint("call SetWeights first")
+		return nil, 0, fault.New(fault.Stale, op, "no policy version is loaded")
 	}
 	return s.p, s.ver, nil
 }
