@@ -1,0 +1,179 @@
+package report
+
+import (
+	"github.com/steadyrl/steady/internal/ledger"
+	"github.com/steadyrl/steady/internal/record"
+)
+
+// Data is everything that the page shows, read from the store. Nil and empty parts are missing.
+type Data struct {
+	Layout record.Layout
+	Run    *record.Run
+	Config []byte // effective configuration, indented JSON
+	Plan   Plan
+
+	Steps       []Step              // ordered, each with a batch or a result
+	Validations []record.Validation // by step; the export's repeat last
+	Events      []record.Event      // by time
+	Ledger      *ledger.Ledger
+	Dataset     *Dataset
+	Export      *Export
+	Samples     []Sample
+
+	// Missing says for every part that is absent what it is and why.
+	Missing []Missing
+	// Places are the paths for Summary; the page itself names objects by their place in the store.
+	Places []Place
+}
+
+// Plan is what the page needs to know of the configuration. Zero values are unknown.
+type Plan struct {
+	Mode      string // async or sync
+	Steps     int    // last step
+	GroupSize int    // trajectories of a group
+}
+
+// Step joins what a step left. Values are nil where a record is missing.
+type Step struct {
+	Step    int
+	Batch   *record.BatchMetrics
+	Update  *record.UpdateMetrics
+	Groups  int // in the batch
+	Samples int // trajectories in the batch
+	// WeightsDigest and StateDigest are of the result, empty without one.
+	WeightsDigest, StateDigest string
+	Trainer                    string
+	Replayed                   int
+}
+
+// Dataset is the funnel of the prepared data, in problems.
+type Dataset struct {
+	Rows    int // read
+	Kept    int
+	Train   int
+	Dev     int
+	Dropped []Count // in the order of the filter
+	Notes   []string
+}
+
+// Count is a number of something.
+type Count struct {
+	Name string
+	Doc  string // a few words, may be empty
+	N    int
+}
+
+// Export is what the certificate says.
+type Export struct {
+	Verified bool
+	Digest   string // of all weights, as the published version
+	Tensors  int
+	Bytes    int64
+	Checks   []Check
+}
+
+// Check is one check of the export.
+type Check struct {
+	Name   string
+	Passed bool
+	Detail string
+}
+
+// Sample is a trajectory to look at.
+type Sample struct {
+	Title   string // what it is an example of
+	Where   string // step, group and sample
+	Problem string
+	Reward  float64
+	// Advantage is nil for a trajectory that was not trained on.
+	Advantage     *float64
+	Passed, Total int
+	Kind          string  // the judge's word for the whole
+	Tests         []Count // outcomes of the tests
+	Tokens        int     // whole sequence
+	Sampled       int     // of these, sampled by the model
+	MinVersion    int
+	MaxVersion    int
+	Prompt        string
+	Turns         []Turn
+}
+
+// Turn is a piece of a response.
+type Turn struct {
+	Model bool // the model's own text; else an observation
+	Text  string
+}
+
+// Missing is a part that is not there.
+type Missing struct{ Part, Why string }
+
+// Place says where something is.
+type Place struct{ What, Path string }
+
+// Published lists the validations of published versions, ordered by version.
+func (d *Data) Published() []record.Validation {
+	var out []record.Validation
+	for _, v := range d.Validations {
+		if v.Source != sourceExport {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// sourceExport marks the validation of the exported files.
+const sourceExport = "export"
+
+// repeat returns the validation of the exported files, and that of the checkpoint it repeats (nil without one).
+func (d *Data) repeat() (export, checkpoint *record.Validation) {
+	for i, v := range d.Validations {
+		if v.Source == sourceExport {
+			export = &d.Validations[i]
+		}
+	}
+	if export == nil {
+		return nil, nil
+	}
+	for i, v := range d.Validations {
+		if v.Source != sourceExport && v.Version == export.Version {
+			checkpoint = &d.Validations[i]
+		}
+	}
+	return export, checkpoint
+}
+
+// trained counts the trajectories of steps that have a result.
+func (d *Data) trained() int {
+	n := 0
+	for _, s := range d.Steps {
+		if s.Update != nil {
+			n += s.Samples
+		}
+	}
+	return n
+}
+
+// lastResult returns the newest step with a result, nil without one.
+func (d *Data) lastResult() *Step {
+	for i := len(d.Steps) - 1; i >= 0; i-- {
+		if d.Steps[i].Update != nil {
+			return &d.Steps[i]
+		}
+	}
+	return nil
+}
+
+// recoveries are the kinds of events that tell of something overcome; all others are failures.
+var recoveries = map[string]bool{"recovered": true, "restored": true, "replayed": true, "reacquired": true}
+
+// faults counts failures and recoveries.
+func (d *Data) faults() (failures, recovered int) {
+	for _, e := range d.Events {
+		if recoveries[e.Kind] {
+			recovered++
+		} else {
+			failures++
+		}
+	}
+	return failures, recovered
+}

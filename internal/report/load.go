@@ -1,0 +1,243 @@
+package report
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/steadyrl/steady/internal/artifact"
+	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/ledger"
+	"github.com/steadyrl/steady/internal/record"
+)
+
+// loader reads the parts one after the other and notes what is missing.
+type loader struct {
+	ctx   context.Context
+	store artifact.Store
+	l     record.Layout
+	d     *Data
+	// newest holds the sealed batches that samples are taken from, by step.
+	sealed map[int]record.Sealed
+}
+
+// Load reads everything that a lineage has left so far.
+//
+// A missing part is noted in Data.Missing. Errors: those of the store other than NotFound; Corrupt records of
+// optional parts are noted as missing with their error, so that a damaged run still has a report.
+func Load(ctx context.Context, s artifact.Store, l record.Layout) (*Data, error) {
+	ld := &loader{ctx: ctx, store: s, l: l, d: &Data{Layout: l}, sealed: map[int]record.Sealed{}}
+	parts := []struct {
+		name, absent string
+		load         func() error
+	}{
+		{"Run record", "the run has not started", ld.run},
+		{"Configuration", "the run has not started", ld.config},
+		{"Batches", "no batch was sealed", ld.batches},
+		{"Results", "no step was trained", ld.results},
+		{"Validations", "no validation has finished", ld.validations},
+		{"Ledger", "no step was sealed", ld.ledger},
+		{"Events", "", ld.events},
+		{"Dataset manifest", "the data set is not prepared", ld.dataset},
+		{"Export certificate", "the model is not exported", ld.export},
+		{"Sample trajectories", "no trajectory was trained", ld.samples},
+	}
+	for _, p := range parts {
+		err := p.load()
+		switch {
+		case err == nil:
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case fault.Is(err, fault.NotFound):
+			ld.missing(p.name, p.absent)
+		case fault.Is(err, fault.Corrupt), fault.Is(err, fault.Invalid):
+			ld.missing(p.name, err.Error())
+		default:
+			return nil, err
+		}
+	}
+	ld.places()
+	return ld.d, nil
+}
+
+func (ld *loader) missing(part, why string) {
+	ld.d.Missing = append(ld.d.Missing, Missing{part, why})
+}
+
+// absent is the error of a part without any record.
+func absent(part string) error { return fault.New(fault.NotFound, "report.Load", "no %s", part) }
+
+func (ld *loader) run() error {
+	var r record.Run
+	if _, err := artifact.GetJSON(ld.ctx, ld.store, ld.l.RunFile(), &r); err != nil {
+		return err
+	}
+	ld.d.Run = &r
+	return nil
+}
+
+func (ld *loader) config() error {
+	data, _, err := ld.store.Get(ld.ctx, ld.l.ConfigFile())
+	if err != nil {
+		return err
+	}
+	var c struct {
+		Mode string `json:"mode"`
+		Run  struct {
+			Steps int `json:"steps"`
+		} `json:"run"`
+		Rollout struct {
+			GroupSize int `json:"group_size"`
+		} `json:"rollout"`
+	}
+	var pretty bytes.Buffer
+	if err := cmp.Or(json.Unmarshal(data, &c), json.Indent(&pretty, data, "", "  ")); err != nil {
+		return fault.New(fault.Corrupt, "report.Load", "%s: %w", ld.l.ConfigFile(), err)
+	}
+	ld.d.Config = bytes.TrimSpace(pretty.Bytes())
+	ld.d.Plan = Plan{Mode: c.Mode, Steps: c.Run.Steps, GroupSize: c.Rollout.GroupSize}
+	return nil
+}
+
+// numbered reads every DIR/NNNNNN.json of the lineage in the order of its number.
+func numbered[T any](ld *loader, dir string, use func(n int, v T) error) error {
+	names, err := ld.store.List(ld.ctx, ld.l.Root()+dir+"/")
+	if err != nil {
+		return err
+	}
+	seen := 0
+	for _, name := range names {
+		n, err := strconv.Atoi(strings.TrimSuffix(path.Base(name), ".json"))
+		if err != nil || !strings.HasSuffix(name, ".json") {
+			continue
+		}
+		var v T
+		if _, err := artifact.GetJSON(ld.ctx, ld.store, name, &v); fault.Is(err, fault.NotFound) {
+			continue // retention removed it in the meantime
+		} else if err != nil {
+			return err
+		}
+		if err := use(n, v); err != nil {
+			return err
+		}
+		seen++
+	}
+	if seen == 0 {
+		return absent(dir)
+	}
+	return nil
+}
+
+// step returns the entry of a step, made if needed.
+func (ld *loader) step(n int) *Step {
+	i, ok := slices.BinarySearchFunc(ld.d.Steps, n, func(s Step, n int) int { return cmp.Compare(s.Step, n) })
+	if !ok {
+		ld.d.Steps = slices.Insert(ld.d.Steps, i, Step{Step: n})
+	}
+	return &ld.d.Steps[i]
+}
+
+func (ld *loader) batches() error {
+	return numbered(ld, "batches", func(n int, b record.Sealed) error {
+		s := ld.step(n)
+		s.Batch, s.Groups, s.Samples = &b.Rollout, len(b.Groups), len(b.Samples)
+		b.Plan.MicroBatches = nil
+		ld.sealed[n] = b
+		return nil
+	})
+}
+
+func (ld *loader) results() error {
+	return numbered(ld, "results", func(n int, r record.Result) error {
+		s := ld.step(n)
+		s.Update, s.WeightsDigest, s.StateDigest = &r.Metrics, r.WeightsDigest, r.StateDigest
+		s.Trainer, s.Replayed = r.Trainer, r.Replayed
+		return nil
+	})
+}
+
+func (ld *loader) validations() error {
+	names, err := ld.store.List(ld.ctx, ld.l.Root()+"validation/")
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		// Records lie in the folder itself, the units of each validation one level below.
+		rest := strings.TrimPrefix(name, ld.l.Root()+"validation/")
+		if strings.Contains(rest, "/") || !strings.HasSuffix(rest, ".json") {
+			continue
+		}
+		var v record.Validation
+		if _, err := artifact.GetJSON(ld.ctx, ld.store, name, &v); err != nil {
+			return err
+		}
+		ld.d.Validations = append(ld.d.Validations, v)
+	}
+	slices.SortStableFunc(ld.d.Validations, func(a, b record.Validation) int {
+		return cmp.Or(cmp.Compare(order(a), order(b)), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Name, b.Name))
+	})
+	if len(ld.d.Validations) == 0 {
+		return absent("validation")
+	}
+	return nil
+}
+
+// order puts the export's repeat last.
+func order(v record.Validation) int {
+	if v.Source == sourceExport {
+		return 1
+	}
+	return 0
+}
+
+func (ld *loader) ledger() error {
+	l, err := ledger.Load(ld.ctx, ld.store, ld.l)
+	if err != nil {
+		return err
+	}
+	if l.Records == 0 && !l.Ended {
+		return absent("ledger")
+	}
+	ld.d.Ledger = &l
+	return nil
+}
+
+func (ld *loader) events() error {
+	names, err := ld.store.List(ld.ctx, ld.l.Events())
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		var e record.Event
+		if _, err := artifact.GetJSON(ld.ctx, ld.store, name, &e); err != nil {
+			return err
+		}
+		ld.d.Events = append(ld.d.Events, e)
+	}
+	slices.SortStableFunc(ld.d.Events, func(a, b record.Event) int { return compareTimes(a.Time, b.Time) })
+	return nil
+}
+
+// places lists what a person may want to open.
+func (ld *loader) places() {
+	candidates := []struct {
+		what, name string
+		there      bool
+	}{
+		{"exported model", ld.l.Export(), ld.d.Export != nil},
+		{"records of the run", strings.TrimSuffix(ld.l.Root(), "/"), ld.d.Run != nil},
+	}
+	for _, c := range candidates {
+		if !c.there {
+			continue
+		}
+		if p, err := ld.store.Path(c.name); err == nil {
+			ld.d.Places = append(ld.d.Places, Place{c.what, p})
+		}
+	}
+}

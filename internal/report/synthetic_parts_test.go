@@ -1,0 +1,4 @@
+package report_test
+
+func (y *synthetic) dataset() {}
+func (y *synthetic) export()  {}
