@@ -1,0 +1,219 @@
+package export
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/steadyrl/steady/internal/engine"
+	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/model"
+	"github.com/steadyrl/steady/internal/tokenizer"
+	"github.com/steadyrl/steady/internal/weights"
+)
+
+// probeText is what the forward pass reads.
+const probeText = "Read two integers and print their sum.\n"
+
+// forwardTolerance is how far a log-probability may be from the certified one. Digests find every changed byte, so this only has to
+// tell a model that runs from one that does not; an engine that computes in BF16 differs from one in FP32 by about 0.01.
+const forwardTolerance = 0.05
+
+// Verify checks an export again from its files alone: the seal, every file's digest, every tensor's name, shape, finiteness
+// and digest, the index, the tokenizer and, where newSampler is not nil, the forward pass.
+//
+// Errors: NotFound (no export), Corrupt (a check failed; the message names the tensor or the file), and the engine's.
+func Verify(ctx context.Context, dir string, newSampler func(model.Config) (engine.Sampler, error)) (Certificate, error) {
+	const op = "export.Verify"
+	cert, err := ReadCertificate(dir)
+	if err != nil {
+		return Certificate{}, err
+	}
+	var found []error
+	for _, f := range cert.Files {
+		if err := ctx.Err(); err != nil {
+			return Certificate{}, err
+		}
+		if err := verifyFile(dir, f, cert); err != nil {
+			found = append(found, err)
+		}
+	}
+	if err := strays(dir, cert); err != nil {
+		found = append(found, err)
+	}
+	if len(found) > 0 {
+		return Certificate{}, fault.New(fault.Corrupt, op, "%w", errors.Join(found...)).WithHint(hint)
+	}
+	w, err := weights.LoadDir(dir)
+	if err != nil {
+		return Certificate{}, fault.New(fault.Corrupt, op, "%w", err).WithHint(hint)
+	}
+	if err := verifyTensors(w, cert); err != nil {
+		return Certificate{}, err
+	}
+	if newSampler == nil {
+		if _, err := loadTokenizer(dir, w.Config); err != nil {
+			return Certificate{}, err
+		}
+		return cert, nil
+	}
+	tok, fwd, err := tryModel(ctx, dir, w, newSampler)
+	if err != nil {
+		return Certificate{}, err
+	}
+	if tok != cert.Tokenizer || !slices.Equal(fwd.Tokens, cert.Forward.Tokens) {
+		return Certificate{}, fault.New(fault.Corrupt, op, "the tokenizer gives %v, certified are %v", fwd.Tokens, cert.Forward.Tokens)
+	}
+	for i, lp := range fwd.LogProbs {
+		if i >= len(cert.Forward.LogProbs) || !(math.Abs(float64(lp-cert.Forward.LogProbs[i])) <= forwardTolerance) {
+			return Certificate{}, fault.New(fault.Corrupt, op, "the forward pass gives %v, certified are %v", fwd.LogProbs, cert.Forward.LogProbs)
+		}
+	}
+	return cert, nil
+}
+
+// verifyFile compares a file with its digest. In a weights file that differs it names the tensors.
+func verifyFile(dir string, f File, cert Certificate) error {
+	data, err := os.ReadFile(filepath.Join(dir, filepath.Base(f.Name)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fault.New(fault.Corrupt, "export.Verify", "%s is missing", f.Name)
+	}
+	if err != nil {
+		return classify("export.Verify", err)
+	}
+	if int64(len(data)) == f.Size && digest(data) == f.SHA256 {
+		return nil
+	}
+	if !strings.HasSuffix(f.Name, ".safetensors") {
+		return fault.New(fault.Corrupt, "export.Verify", "%s differs from the certificate", f.Name)
+	}
+	tensors, err := weights.ReadHeader(data)
+	if err != nil {
+		return fault.New(fault.Corrupt, "export.Verify", "%s differs from the certificate, and its header is damaged: %w", f.Name, err)
+	}
+	var names []string
+	for _, want := range cert.Tensors {
+		if want.File != f.Name {
+			continue
+		}
+		at := slices.IndexFunc(tensors, func(t weights.Tensor) bool { return t.Name == want.Name })
+		if at < 0 || digest(data[tensors[at].Offset:tensors[at].Offset+tensors[at].Size]) != want.SHA256 {
+			names = append(names, want.Name)
+		}
+	}
+	if len(names) == 0 {
+		return fault.New(fault.Corrupt, "export.Verify", "the header of %s differs from the certificate; its tensors are whole", f.Name)
+	}
+	return fault.New(fault.Corrupt, "export.Verify", "%s differs from the certificate in tensor %s", f.Name, strings.Join(names, ", "))
+}
+
+// strays refuses weights that the certificate does not know: another program might load them.
+func strays(dir string, cert Certificate) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return classify("export.Verify", err)
+	}
+	for _, e := range entries {
+		weightFile := strings.HasSuffix(e.Name(), ".safetensors") || strings.HasSuffix(e.Name(), ".bin") || e.Name() == weights.IndexFile
+		if weightFile && !slices.ContainsFunc(cert.Files, func(f File) bool { return f.Name == e.Name() }) {
+			return fault.New(fault.Corrupt, "export.Verify", "%s is not part of the export", e.Name())
+		}
+	}
+	return nil
+}
+
+// verifyTensors compares names, shapes and the digest with the certificate, and looks for values that are not finite.
+func verifyTensors(w *model.Weights, cert Certificate) error {
+	const op = "export.Verify"
+	if len(cert.Tensors) != len(w.Specs) {
+		return fault.New(fault.Corrupt, op, "%d tensors are certified, the model has %d", len(cert.Tensors), len(w.Specs))
+	}
+	for i, s := range w.Specs {
+		t := cert.Tensors[i]
+		if t.Name != s.Name || !slices.Equal(t.Shape, s.Shape) || !t.Finite || !t.Rounded {
+			return fault.New(fault.Corrupt, op, "tensor %s %v is certified as %+v", s.Name, s.Shape, t)
+		}
+		if at := slices.IndexFunc(w.Data[i], func(x float32) bool { return x-x != 0 }); at >= 0 {
+			return fault.New(fault.Corrupt, op, "tensor %s: element %d is %v", s.Name, at, w.Data[i][at])
+		}
+	}
+	if got := weights.Digest(w); got != cert.WeightsDigest {
+		return fault.New(fault.Corrupt, op, "the tensors have digest %.12s, certified is %.12s", got, cert.WeightsDigest)
+	}
+	return nil
+}
+
+// tryModel loads the tokenizer of an export and runs its weights over a short text.
+func tryModel(ctx context.Context, dir string, w *model.Weights, newSampler func(model.Config) (engine.Sampler, error)) (Load, Forward, error) {
+	const op = "export.tryModel"
+	tok, err := loadTokenizer(dir, w.Config)
+	if err != nil {
+		return Load{}, Forward{}, err
+	}
+	ids := tok.Encode(probeText)
+	ids = ids[:min(len(ids), w.Config.MaxPosition)]
+	if len(ids) < 2 || int(slices.Max(ids)) >= w.Config.Vocab {
+		return Load{}, Forward{}, fault.New(fault.Corrupt, op, "the tokenizer gives %v for a model with a vocabulary of %d", ids, w.Config.Vocab)
+	}
+	s, err := newSampler(w.Config)
+	if err != nil {
+		return Load{}, Forward{}, err
+	}
+	defer s.Close() //nolint:errcheck // nothing of its state is kept
+	if err := s.SetWeights(ctx, 0, w); err != nil {
+		return Load{}, Forward{}, err
+	}
+	lp, err := s.Score(ctx, ids)
+	if err != nil {
+		return Load{}, Forward{}, err
+	}
+	for _, x := range lp {
+		if x-x != 0 {
+			return Load{}, Forward{}, fault.New(fault.Numeric, op, "the forward pass gives %v", lp)
+		}
+	}
+	return Load{Tokens: tok.Size(), Digest: tok.Digest()}, Forward{Text: probeText, Tokens: ids, LogProbs: lp}, nil
+}
+
+func loadTokenizer(dir string, c model.Config) (*tokenizer.Tokenizer, error) {
+	tok, err := tokenizer.Load(dir)
+	if err != nil {
+		return nil, fault.New(fault.Corrupt, "export.loadTokenizer", "%w", err)
+	}
+	if tok.Size() > c.Vocab {
+		return nil, fault.New(fault.Corrupt, "export.loadTokenizer", "the tokenizer has %d tokens, the model %d", tok.Size(), c.Vocab)
+	}
+	return tok, nil
+}
+
+// place says where a tensor lies.
+type place struct{ file, sha256 string }
+
+// locate reads the headers of all weights files in dir and digests each tensor's bytes. Where there is an index, it
+// must agree with the headers.
+func locate(dir string) (map[string]place, error) {
+	names, err := weights.WeightFiles(dir)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]place{}
+	for _, name := range names {
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return nil, classify("export.locate", err)
+		}
+		tensors, err := weights.ReadHeader(data)
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range tensors {
+			out[t.Name] = place{name, digest(data[t.Offset : t.Offset+t.Size])}
+		}
+	}
+	return out, checkIndex(dir, out)
+}
