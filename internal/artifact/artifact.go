@@ -16,7 +16,8 @@ type Ref struct {
 	Size   int64  `json:"size"`   // bytes
 }
 
-// Store keeps named objects. Names are slash-separated paths of letters, digits, '.', '_' and '-'.
+// Store keeps named objects. Names are slash-separated paths of letters, digits, '.', '_' and '-'; no part of one
+// starts with ".tmp-", and no name is both an object and a directory of others.
 //
 // Errors: Invalid (bad name), NotFound, Corrupt (digest differs), Stale (the name exists with other content), Busy
 // (the device is full or failing: the same call may succeed later). Concurrency: all methods may be called from any
@@ -28,11 +29,11 @@ type Store interface {
 	Replace(ctx context.Context, name string, data []byte) (Ref, error)
 	// Get returns an object's bytes and reference.
 	Get(ctx context.Context, name string) ([]byte, Ref, error)
-	// Exists reports whether the object exists.
+	// Exists reports whether the object, or a directory of that name, exists.
 	Exists(ctx context.Context, name string) (bool, error)
 	// List returns the names with the prefix, sorted, without unfinished writes.
 	List(ctx context.Context, prefix string) ([]string, error)
-	// Remove deletes an object, or everything below a directory; a missing one is no error.
+	// Remove deletes an object, or everything below a directory, which disappears at once; a missing one is no error.
 	Remove(ctx context.Context, name string) error
 	// Path returns the place of a name in the local file system, for objects that are directories
 	// (checkpoints, data sets, exports); who builds one there must make it appear by a rename.

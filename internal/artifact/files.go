@@ -3,12 +3,14 @@ package artifact
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/steadyrl/steady/internal/fault"
@@ -25,7 +27,7 @@ func NewFiles(dir string) (*Files, error) {
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "artifact.NewFiles", "%s: %w", dir, err)
 	}
-	if err := os.MkdirAll(abs, 0o755); err != nil {
+	if err := makeDir(abs); err != nil {
 		return nil, classify("artifact.NewFiles", dir, err)
 	}
 	return &Files{root: abs}, nil
@@ -47,7 +49,7 @@ func (f *Files) Put(ctx context.Context, name string, data []byte) (Ref, error) 
 	ref := Ref{Name: name, Digest: Digest(data), Size: int64(len(data))}
 	// The common second execution finds its own bytes and writes nothing.
 	if _, got, err := f.Get(ctx, name); err == nil {
-		return ref, sameContent(ref, got)
+		return f.existing(ref, got)
 	} else if !fault.Is(err, fault.NotFound) {
 		return Ref{}, err
 	}
@@ -65,16 +67,28 @@ func (f *Files) Put(ctx context.Context, name string, data []byte) (Ref, error) 
 		if err != nil {
 			return Ref{}, err
 		}
-		return ref, sameContent(ref, got)
+		return f.existing(ref, got)
 	}
-	return ref, syncDir(filepath.Dir(dst))
+	if err := syncDir(filepath.Dir(dst)); err != nil {
+		return Ref{}, err
+	}
+	return ref, nil
 }
 
-func sameContent(want, got Ref) error {
-	if want.Digest == got.Digest {
-		return nil
+// existing answers a Put whose name is taken. The directory is synced also here: who put the object may have
+// been killed before it did so.
+func (f *Files) existing(want, got Ref) (Ref, error) {
+	if want.Digest != got.Digest {
+		return Ref{}, fault.New(fault.Stale, "artifact.Put", "%s exists with other content (digest %.12s, new %.12s)", want.Name, got.Digest, want.Digest)
 	}
-	return fault.New(fault.Stale, "artifact.Put", "%s exists with other content (digest %.12s, new %.12s)", want.Name, got.Digest, want.Digest)
+	p, err := f.Path(want.Name)
+	if err != nil {
+		return Ref{}, err
+	}
+	if err := syncDir(filepath.Dir(p)); err != nil {
+		return Ref{}, err
+	}
+	return want, nil
 }
 
 // Replace implements Store.
@@ -87,7 +101,10 @@ func (f *Files) Replace(ctx context.Context, name string, data []byte) (Ref, err
 		_ = os.Remove(tmp)
 		return Ref{}, classify("artifact.Replace", name, err)
 	}
-	return Ref{Name: name, Digest: Digest(data), Size: int64(len(data))}, syncDir(filepath.Dir(dst))
+	if err := syncDir(filepath.Dir(dst)); err != nil {
+		return Ref{}, err
+	}
+	return Ref{Name: name, Digest: Digest(data), Size: int64(len(data))}, nil
 }
 
 func (f *Files) writeTemp(ctx context.Context, name string, data []byte) (tmp, dst string, err error) {
@@ -98,7 +115,7 @@ func (f *Files) writeTemp(ctx context.Context, name string, data []byte) (tmp, d
 	if err != nil {
 		return "", "", err
 	}
-	if err := os.MkdirAll(filepath.Dir(dst), 0o755); err != nil {
+	if err := makeDir(filepath.Dir(dst)); err != nil {
 		return "", "", classify("artifact.Put", name, err)
 	}
 	file, err := os.CreateTemp(filepath.Dir(dst), tempPrefix+"*")
@@ -132,6 +149,9 @@ func (f *Files) Get(ctx context.Context, name string) ([]byte, Ref, error) {
 		return nil, Ref{}, err
 	}
 	data, err := os.ReadFile(p)
+	if errors.Is(err, syscall.ENOTDIR) { // an object lies where the name has a directory
+		err = fs.ErrNotExist
+	}
 	if err != nil {
 		return nil, Ref{}, classify("artifact.Get", name, err)
 	}
@@ -148,7 +168,7 @@ func (f *Files) Exists(ctx context.Context, name string) (bool, error) {
 		return false, err
 	}
 	_, err = os.Stat(p)
-	if errors.Is(err, fs.ErrNotExist) {
+	if missing(err) {
 		return false, nil
 	}
 	if err != nil {
@@ -160,10 +180,13 @@ func (f *Files) Exists(ctx context.Context, name string) (bool, error) {
 // List implements Store.
 func (f *Files) List(ctx context.Context, prefix string) ([]string, error) {
 	dir := path.Dir(prefix + "x")
+	if !filepath.IsLocal(filepath.FromSlash(dir)) {
+		return nil, badName(prefix)
+	}
 	var names []string
 	err := filepath.WalkDir(filepath.Join(f.root, filepath.FromSlash(dir)), func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
-			if errors.Is(err, fs.ErrNotExist) {
+			if missing(err) {
 				return nil // nothing there, or gone while walking
 			}
 			return err
@@ -208,10 +231,55 @@ func (f *Files) Remove(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.RemoveAll(p); err != nil {
+	err = os.Remove(p)
+	if err == nil || missing(err) {
+		return nil
+	}
+	if info, serr := os.Lstat(p); serr != nil || !info.IsDir() {
+		return classify("artifact.Remove", name, err)
+	}
+	// A directory disappears at once, under a name that nobody lists; a crash leaves no half of it behind. The
+	// name is made without creating anything, since removal must work on a full device.
+	gone := filepath.Join(filepath.Dir(p), fmt.Sprintf("%srm-%d-%d-%s", tempPrefix, os.Getpid(), removals.Add(1), filepath.Base(p)))
+	if err := os.Rename(p, gone); err != nil {
+		if missing(err) {
+			return nil
+		}
+		gone = p // the name is taken by what a crash left
+	}
+	if err := os.RemoveAll(gone); err != nil {
 		return classify("artifact.Remove", name, err)
 	}
 	return nil
+}
+
+var removals atomic.Int64
+
+// missing reports whether err says that there is nothing of that name.
+func missing(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
+}
+
+// makeDir makes a directory and what is missing above it, and syncs every directory that got a new entry.
+func makeDir(dir string) error {
+	if info, err := os.Stat(dir); err == nil && info.IsDir() {
+		return nil
+	}
+	if parent := filepath.Dir(dir); parent != dir {
+		if err := makeDir(parent); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			if info, serr := os.Stat(dir); serr == nil && info.IsDir() {
+				return nil
+			}
+			return syscall.ENOTDIR
+		}
+		return err
+	}
+	return syncDir(filepath.Dir(dir))
 }
 
 func syncDir(dir string) error {
@@ -227,26 +295,39 @@ func syncDir(dir string) error {
 }
 
 func checkName(name string) error {
-	bad := name == "" || path.Clean(name) != name || path.IsAbs(name) || strings.HasPrefix(name, "..")
+	bad := name == "" || name == "." || path.Clean(name) != name || path.IsAbs(name) || strings.HasPrefix(name, "..")
 	for _, r := range name {
 		ok := r == '/' || r == '.' || r == '_' || r == '-' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
 		bad = bad || !ok
 	}
+	for part := range strings.SplitSeq(name, "/") {
+		bad = bad || strings.HasPrefix(part, tempPrefix) // would be invisible
+	}
 	if bad {
-		return fault.New(fault.Invalid, "artifact.Path", "bad object name %q", name).
-			WithHint("names are relative paths of letters, digits, '.', '_' and '-'")
+		return badName(name)
 	}
 	return nil
+}
+
+func badName(name string) error {
+	return fault.New(fault.Invalid, "artifact.Path", "bad object name %q", name).
+		WithHint("names are relative paths of letters, digits, '.', '_' and '-'")
 }
 
 // classify maps an error of the file system to a fault kind.
 func classify(op, name string, err error) error {
 	switch {
+	case fault.Is(err, fault.Busy): // of a directory on the way, classified already
+		return err
 	case errors.Is(err, fs.ErrNotExist):
 		return fault.New(fault.NotFound, op, "%s: %w", name, err)
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return fault.New(fault.Busy, op, "%s: %w", name, err).WithHint("free space on the device of the artifact store; the run waits and goes on by itself")
-	case errors.Is(err, syscall.EIO), errors.Is(err, syscall.ESTALE), errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+	case errors.Is(err, syscall.EFBIG):
+		return fault.New(fault.Busy, op, "%s: %w", name, err).WithHint("raise the limit on the size of files of this process; the run tries again")
+	case errors.Is(err, fs.ErrExist), errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ENAMETOOLONG):
+		return fault.New(fault.Invalid, op, "%s: %w", name, err).WithHint("a name cannot be an object and a directory of objects, and a part of it has at most 255 characters")
+	case errors.Is(err, syscall.EIO), errors.Is(err, syscall.EROFS), errors.Is(err, syscall.ESTALE), errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 		return fault.New(fault.Busy, op, "%s: %w", name, err).WithHint("check the device of the artifact store; the run tries again")
 	case errors.Is(err, fs.ErrPermission):
 		return fault.New(fault.Invalid, op, "%s: %w", name, err).WithHint("give the process write access to the artifact store")
