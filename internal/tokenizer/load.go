@@ -11,6 +11,9 @@ import (
 	"github.com/steadyrl/steady/internal/fault"
 )
 
+// maxVocabulary bounds the memory that a broken file can ask for.
+const maxVocabulary = 1 << 24
+
 // FileName is the tokenizer of a model directory.
 const FileName = "tokenizer.json"
 
@@ -91,7 +94,10 @@ func Parse(data []byte) (*Tokenizer, error) {
 	if err := t.addVocabulary(f.Model.Vocab, f.AddedTokens); err != nil {
 		return nil, err
 	}
-	return t, t.addMerges(f.Model)
+	if err := t.addMerges(f.Model); err != nil {
+		return nil, err
+	}
+	return t, nil
 }
 
 // foreign says what the file has that this package does not do.
@@ -104,6 +110,10 @@ func (f *file) foreign() string {
 		return fmt.Sprintf("model type %q", m.Type)
 	case m.Dropout != nil || m.UnkToken != nil && m.UnkToken != "" || m.ContinuingSubwordPrefix != "" || m.EndOfWordSuffix != "" || m.ByteFallback || m.IgnoreMerges:
 		return "the BPE has dropout, an unknown token, affixes, byte fall-back or ignored merges"
+	case f.Truncation != nil || f.Padding != nil:
+		return "it truncates or pads"
+	case f.PostProcessor != nil && f.PostProcessor.Type != "ByteLevel":
+		return "the post-processor adds tokens"
 	case f.Normalizer == nil || f.Normalizer.Type != "NFC":
 		return "the normalizer is not NFC"
 	case split == nil || level == nil:
@@ -134,17 +144,17 @@ func (f *file) splitAndLevel() (split, level *component) {
 
 func (t *Tokenizer) addVocabulary(vocab map[string]int32, added []fileAdded) error {
 	const op = "tokenizer.Parse"
-	size := int32(0)
+	last := int32(-1)
 	for _, id := range vocab {
-		size = max(size, id+1)
+		last = max(last, id)
 	}
 	for _, a := range added {
-		size = max(size, a.ID+1)
+		last = max(last, a.ID)
 	}
-	if size > 1<<24 {
-		return fault.New(fault.Invalid, op, "largest id %d", size-1)
+	if last >= maxVocabulary {
+		return fault.New(fault.Invalid, op, "the largest id is %d, the limit %d", last, maxVocabulary-1)
 	}
-	t.bytes = make([][]byte, size)
+	t.bytes = make([][]byte, last+1)
 	for text, id := range vocab {
 		b, ok := unspell(text)
 		if !ok || id < 0 || t.bytes[id] != nil {

@@ -8,89 +8,122 @@ import (
 // pattern is the split expression of the family; tokenizer.json must carry exactly this one.
 const pattern = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 
-// nextPiece returns the length in bytes of the first piece of s by pattern; s must not be empty. Bytes that
-// are not UTF-8 count as one character that is neither letter nor number nor space.
+// class is what the pattern tells apart.
+type class uint8
+
+const (
+	other class = iota
+	letter
+	number
+	space
+)
+
+var asciiClass = func() (t [utf8.RuneSelf]class) {
+	for b := range t {
+		t[b] = classOf(rune(b))
+	}
+	return t
+}()
+
+func classOf(r rune) class {
+	switch {
+	case unicode.IsLetter(r):
+		return letter
+	case unicode.IsNumber(r):
+		return number
+	case unicode.IsSpace(r):
+		return space
+	}
+	return other
+}
+
+// classAt returns the class and the width of the character at the beginning of s. A byte that is not UTF-8 is a
+// character that is neither letter nor number nor space.
+func classAt(s string) (class, int) {
+	if b := s[0]; b < utf8.RuneSelf {
+		return asciiClass[b], 1
+	}
+	r, w := utf8.DecodeRuneInString(s)
+	return classOf(r), w
+}
+
+// nextPiece returns the length in bytes of the first piece of s by pattern; s must not be empty.
 func nextPiece(s string) int {
 	if n := contraction(s); n > 0 {
 		return n
 	}
-	r, w := decode(s)
-	if n := letters(s, r, w); n > 0 {
-		return n
-	}
-	if unicode.IsNumber(r) {
+	c, w := classAt(s)
+	switch {
+	case c == letter:
+		return w + run(s[w:], letter)
+	case c == number:
 		return w
+	case s[0] != '\r' && s[0] != '\n': // one character may stand in front of letters
+		if n := run(s[w:], letter); n > 0 {
+			return w + n
+		}
 	}
-	if n := symbols(s, r, w); n > 0 {
+	if n := symbols(s); n > 0 {
 		return n
 	}
 	return spaces(s)
 }
 
-func decode(s string) (rune, int) { return utf8.DecodeRuneInString(s) }
-
-// contraction matches (?i:'s|'t|'re|'ve|'m|'ll|'d); the letters fold by ASCII, and by U+017F, which folds to s.
-func contraction(s string) int {
-	if len(s) < 2 || s[0] != '\'' {
-		return 0
-	}
-	switch s[1] | 0x20 {
-	case 's', 't', 'm', 'd':
-		if s[1] >= 'A' {
-			return 2
-		}
-	case 'r', 'v':
-		if len(s) > 2 && s[2]|0x20 == 'e' && s[1] >= 'A' && s[2] >= 'A' {
-			return 3
-		}
-	case 'l':
-		if len(s) > 2 && s[2]|0x20 == 'l' && s[1] >= 'A' && s[2] >= 'A' {
-			return 3
-		}
-	}
-	if len(s) > 2 && s[1] == 0xc5 && s[2] == 0xbf { // 'ſ
-		return 3
-	}
-	return 0
-}
-
-// letters matches [^\r\n\p{L}\p{N}]?\p{L}+.
-func letters(s string, r rune, w int) int {
+// run is the length of the characters of class want at the beginning of s.
+func run(s string, want class) int {
 	n := 0
-	if !unicode.IsLetter(r) {
-		if r == '\r' || r == '\n' || unicode.IsNumber(r) {
-			return 0
-		}
-		n = w
-	}
-	begin := n
 	for n < len(s) {
-		r, w := decode(s[n:])
-		if !unicode.IsLetter(r) {
+		c, w := classAt(s[n:])
+		if c != want {
 			break
 		}
 		n += w
-	}
-	if n == begin {
-		return 0
 	}
 	return n
 }
 
-// symbols matches " ?[^\s\p{L}\p{N}]+[\r\n]*".
-func symbols(s string, r rune, w int) int {
-	n := 0
-	if r == ' ' {
-		n = w
+// contraction matches (?i:'s|'t|'re|'ve|'m|'ll|'d); the letters fold by ASCII, and U+017F folds to s.
+func contraction(s string) int {
+	if len(s) < 2 || s[0] != '\'' {
+		return 0
 	}
-	begin := n
-	for n < len(s) {
-		r, w := decode(s[n:])
-		if unicode.IsSpace(r) || unicode.IsLetter(r) || unicode.IsNumber(r) {
-			break
+	second := byte(0)
+	if len(s) > 2 {
+		second = lower(s[2])
+	}
+	switch lower(s[1]) {
+	case 's', 't', 'm', 'd':
+		return 2
+	case 'r', 'v':
+		if second == 'e' {
+			return 3
 		}
-		n += w
+	case 'l':
+		if second == 'l' {
+			return 3
+		}
+	case 0xc5: // with BF it is U+017F
+		if second == 0xbf {
+			return 3
+		}
 	}
+	return 0
+}
+
+func lower(b byte) byte {
+	if b >= 'A' && b <= 'Z' {
+		return b + 'a' - 'A'
+	}
+	return b
+}
+
+// symbols matches " ?[^\s\p{L}\p{N}]+[\r\n]*".
+func symbols(s string) int {
+	begin := 0
+	if s[0] == ' ' {
+		begin = 1
+	}
+	n := begin + run(s[begin:], other)
 	if n == begin {
 		return 0
 	}
@@ -104,15 +137,15 @@ func symbols(s string, r rune, w int) int {
 func spaces(s string) int {
 	n, lastBreak, lastWidth := 0, 0, 0
 	for n < len(s) {
-		r, w := decode(s[n:])
-		if !unicode.IsSpace(r) {
+		c, w := classAt(s[n:])
+		if c != space {
 			break
+		}
+		if s[n] == '\r' || s[n] == '\n' {
+			lastBreak = n + 1
 		}
 		n += w
 		lastWidth = w
-		if r == '\r' || r == '\n' {
-			lastBreak = n
-		}
 	}
 	switch {
 	case lastBreak > 0:

@@ -3,11 +3,10 @@ package tokenizer
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"strings"
 	"sync"
 	"unicode/utf8"
-
-	"golang.org/x/text/unicode/norm"
 )
 
 // Tokenizer is immutable after loading, but for a cache of pieces. All methods may be called from any goroutine.
@@ -117,9 +116,9 @@ func (t *Tokenizer) nextAdded(text string) (int, Added) {
 }
 
 func (t *Tokenizer) appendPlain(out []int32, text string) []int32 {
-	if !norm.NFC.IsNormalString(text) {
-		text = norm.NFC.String(text)
-	}
+	text = nfc(text)
+	t.mu.RLock()
+	defer t.mu.RUnlock()
 	for len(text) > 0 {
 		n := nextPiece(text)
 		out = t.appendPiece(out, text[:n])
@@ -128,6 +127,7 @@ func (t *Tokenizer) appendPlain(out []int32, text string) []int32 {
 	return out
 }
 
+// appendPiece expects the read lock and holds it on return, but not all the time between.
 func (t *Tokenizer) appendPiece(out []int32, piece string) []int32 {
 	if len(piece) == 1 {
 		return append(out, t.byteID[piece[0]])
@@ -135,20 +135,19 @@ func (t *Tokenizer) appendPiece(out []int32, piece string) []int32 {
 	if len(piece) > maxCachePiece {
 		return t.bpe(piece, out)
 	}
-	t.mu.RLock()
-	ids, ok := t.cache[piece]
-	t.mu.RUnlock()
-	if ok {
+	if ids, ok := t.cache[piece]; ok {
 		return append(out, ids...)
 	}
 	begin := len(out)
 	out = t.bpe(piece, out)
+	t.mu.RUnlock()
+	defer t.mu.RLock()
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	if len(t.cache) >= maxCache {
 		t.cache = make(map[string][]int32, maxCache)
 	}
-	t.cache[strings.Clone(piece)] = append([]int32(nil), out[begin:]...)
-	t.mu.Unlock()
+	t.cache[strings.Clone(piece)] = slices.Clone(out[begin:])
 	return out
 }
 

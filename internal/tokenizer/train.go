@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/text/unicode/norm"
-
 	"github.com/steadyrl/steady/internal/fault"
 )
 
@@ -47,7 +45,7 @@ type bpeTrainer struct {
 func newTrainer(corpus iter.Seq[string]) *bpeTrainer {
 	counts := map[string]int{}
 	for text := range corpus {
-		text = norm.NFC.String(text)
+		text = nfc(text)
 		for len(text) > 0 {
 			n := nextPiece(text)
 			counts[text[:n]]++
