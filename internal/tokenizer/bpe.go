@@ -15,10 +15,17 @@ func (t *Tokenizer) bpe(piece string, out []int32) []int32 {
 	for i := range len(piece) {
 		out = append(out, t.byteID[piece[i]])
 	}
-	ids := out[begin:]
-	if len(ids) > 48 {
-		return append(out[:begin], t.mergeLong(ids)...)
+	if len(piece) > maxShort {
+		return append(out[:begin], t.mergeLong(out[begin:])...)
 	}
+	return out[:begin+len(t.mergeShort(out[begin:]))]
+}
+
+// maxShort is the length of a piece up to which looking at all pairs again after each merge is faster than a heap.
+const maxShort = 48
+
+// mergeShort merges in place.
+func (t *Tokenizer) mergeShort(ids []int32) []int32 {
 	for len(ids) > 1 {
 		best, at := merge{rank: -1}, -1
 		for i := range len(ids) - 1 {
@@ -32,7 +39,7 @@ func (t *Tokenizer) bpe(piece string, out []int32) []int32 {
 		ids[at] = best.id
 		ids = append(ids[:at+1], ids[at+2:]...)
 	}
-	return out[:begin+len(ids)]
+	return ids
 }
 
 // candidate is a possible merge of the symbol at a position with its right neighbour.
@@ -57,7 +64,7 @@ func (q *queue) Pop() any {
 	return x
 }
 
-// mergeLong is bpe in n log n, for pieces that an attacker or a table makes long.
+// mergeLong gives what mergeShort gives in n log n, for pieces that an attacker or a table makes long.
 func (t *Tokenizer) mergeLong(ids []int32) []int32 {
 	n := len(ids)
 	next, prev := make([]int, n), make([]int, n)
