@@ -316,3 +316,105 @@ func TestGroupAdvantages_sumToZeroAndAreNotScaled(t *testing.T) {
 		}
 	})
 }
+
+// The vectors of a batch: token-mean of the loss, masked rows left out, and the mean of C.
+func TestRow_goldenAggregation(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile("testdata/score_centering.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Aggregation []struct {
+			Rows      []string   `json:"rows"`
+			Sequences [][]string `json:"sequences"`
+			TokenMean float64    `json:"token_mean"`
+		} `json:"aggregation"`
+	}
+	if err := json.Unmarshal(data, &file); err != nil {
+		t.Fatal(err)
+	}
+	all := load(t)
+	rows := map[string]rl.Row{}
+	for _, v := range all.Vectors {
+		if o, ok := objectiveOf(v, len(v.Head)); ok && o.Centering == rl.CenteringProportional && !v.SamplerIsTrainer {
+			_, rows[strings.Fields(v.ID)[0]] = dense(o, all.Z, all.Y, v.Head, v.Token, v.A, v.T)
+		}
+	}
+	for i, a := range file.Aggregation {
+		var sum, correction, n float64
+		for _, names := range append(a.Sequences, a.Rows) {
+			for _, name := range names {
+				if r, ok := rows[name]; ok { // "masked" is no row of the loss
+					sum += r.Loss
+					correction += r.Correction
+					n++
+				}
+			}
+		}
+		if math.Abs(sum/n-a.TokenMean) > 1e-6 {
+			t.Errorf("aggregation %d: token-mean %v, want %v", i, sum/n, a.TokenMean)
+		}
+		if i == 0 && math.Abs(correction/n-all.Metric.MeanC) > 1e-6 {
+			t.Errorf("mean C = %v, want %v", correction/n, all.Metric.MeanC)
+		}
+	}
+	if len(file.Aggregation) != 2 {
+		t.Errorf("%d aggregations, want 2", len(file.Aggregation))
+	}
+}
+
+// Where the trainer's tail is almost empty, the textbook form of the gradient cancels in float32 and the form of Row does not.
+// The test shows both, so that nobody simplifies Row into the other.
+func TestRow_float32DoesNotCancel(t *testing.T) {
+	t.Parallel()
+	v := load(t).Edge[0]
+	lp, lq := logSoftmax(v.Z, 1), logSoftmax(v.Y, 1)
+	tok := rl.Token{Advantage: v.A, LogP: lp[v.Token], LogQ: lq[v.Token]}
+	for _, h := range v.Head {
+		tok.HeadLogP, tok.HeadLogQ = append(tok.HeadLogP, float32(lp[h])), append(tok.HeadLogQ, float32(lq[h]))
+	}
+	for u := range lp {
+		if u != v.Head[0] && u != v.Head[1] {
+			tok.Tail += math.Exp(lp[u])
+		}
+	}
+	row := rl.Default(2).Row(tok, make([]float64, 2))
+	stable := make([]float32, len(lp))
+	for u := range lp {
+		stable[u] = float32(row.Off) * float32(math.Exp(lp[u]))
+	}
+	for i, h := range v.Head {
+		stable[h] = float32(row.Head[i])
+	}
+	stable[v.Token] += float32(row.At)
+
+	textbook := make([]float32, len(lp))
+	alpha, sum := float32(row.Alpha), float32(0)
+	for i, h := range v.Head {
+		c := float32(math.Exp(float64(tok.HeadLogQ[i]))) - float32(alpha*float32(math.Exp(lp[h])))
+		textbook[h] -= c
+		sum += c
+	}
+	for u := range lp {
+		textbook[u] -= float32((1 - sum) * float32(math.Exp(lp[u])))
+	}
+	textbook[v.Token]++
+	for u := range textbook {
+		textbook[u] *= -float32(v.A)
+	}
+	var total, lost float64
+	for u := range lp {
+		total += float64(stable[u])
+		lost = max(lost, math.Abs(float64(textbook[u])-v.Dz[u]))
+		if d := math.Abs(float64(stable[u]) - v.Dz[u]); d > 1e-6 {
+			t.Errorf("dz[%d] = %v in float32, want %v", u, stable[u], v.Dz[u])
+		}
+	}
+	if math.Abs(total) > 1e-6 {
+		t.Errorf("the float32 gradient sums to %v, want 0", total)
+	}
+	if lost < 1e-3 {
+		t.Errorf("the textbook form is off by %v only: this vector no longer shows the cancellation", lost)
+	}
+}

@@ -3,8 +3,9 @@ package weights
 import (
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"os"
-	"path/filepath"
+	"path"
 	"slices"
 
 	"github.com/steadyrl/steady/internal/fault"
@@ -71,10 +72,12 @@ func ParseConfig(data []byte) (model.Config, error) {
 }
 
 // LoadConfig reads the configuration of a model directory.
-func LoadConfig(dir string) (model.Config, error) {
-	data, err := os.ReadFile(filepath.Join(dir, ConfigFile))
+func LoadConfig(dir string) (model.Config, error) { return loadConfig(os.DirFS(dir), dir) }
+
+func loadConfig(dir fs.FS, name string) (model.Config, error) {
+	data, err := fs.ReadFile(dir, ConfigFile)
 	if err != nil {
-		return model.Config{}, notModel(dir, err)
+		return model.Config{}, notModel(name, err)
 	}
 	return ParseConfig(data)
 }
@@ -85,13 +88,15 @@ func notModel(dir string, err error) error {
 }
 
 // WeightFiles lists the safetensors files of a model directory: the single file, or those of the index, sorted.
-func WeightFiles(dir string) ([]string, error) {
-	if _, err := os.Stat(filepath.Join(dir, SingleFile)); err == nil {
+func WeightFiles(dir string) ([]string, error) { return weightFiles(os.DirFS(dir), dir) }
+
+func weightFiles(dir fs.FS, name string) ([]string, error) {
+	if _, err := fs.Stat(dir, SingleFile); err == nil {
 		return []string{SingleFile}, nil
 	}
-	data, err := os.ReadFile(filepath.Join(dir, IndexFile))
+	data, err := fs.ReadFile(dir, IndexFile)
 	if err != nil {
-		return nil, notModel(dir, err)
+		return nil, notModel(name, err)
 	}
 	var index struct {
 		WeightMap map[string]string `json:"weight_map"`
@@ -101,7 +106,7 @@ func WeightFiles(dir string) ([]string, error) {
 	}
 	var names []string
 	for _, f := range index.WeightMap {
-		if filepath.Base(f) != f {
+		if path.Base(f) != f {
 			return nil, fault.New(fault.Corrupt, "weights.WeightFiles", "%s names the file %q", IndexFile, f)
 		}
 		if !slices.Contains(names, f) {
@@ -114,18 +119,23 @@ func WeightFiles(dir string) ([]string, error) {
 
 // LoadDir reads a model directory in Hugging Face layout. Errors: Invalid (no model, or one that this build cannot
 // run), Corrupt (files that disagree).
-func LoadDir(dir string) (*model.Weights, error) {
-	c, err := LoadConfig(dir)
+func LoadDir(dir string) (*model.Weights, error) { return load(os.DirFS(dir), dir) }
+
+// LoadFS is LoadDir for any file system, for example an embedded one.
+func LoadFS(dir fs.FS) (*model.Weights, error) { return load(dir, "the directory") }
+
+func load(dir fs.FS, name string) (*model.Weights, error) {
+	c, err := loadConfig(dir, name)
 	if err != nil {
 		return nil, err
 	}
-	names, err := WeightFiles(dir)
+	names, err := weightFiles(dir, name)
 	if err != nil {
 		return nil, err
 	}
 	var files [][]byte
 	for _, n := range names {
-		data, err := os.ReadFile(filepath.Join(dir, n))
+		data, err := fs.ReadFile(dir, n)
 		if err != nil {
 			return nil, fault.New(fault.Corrupt, "weights.LoadDir", "%w", err)
 		}
@@ -144,43 +154,66 @@ type File struct {
 // Shards returns the weight files of w in Hugging Face layout: one file if all fits into limit bytes, else
 // numbered shards filled greedily in module order, and the index. limit counts tensor bytes.
 func Shards(w *model.Weights, dtype DType, limit int64) ([]File, error) {
-	var groups [][]Named
-	var total, size int64
-	for _, t := range Tensors(w) {
-		n := int64(len(t.Data) * dtype.size())
-		if len(groups) == 0 || size+n > limit && size > 0 {
-			groups, size = append(groups, nil), 0
-		}
-		groups[len(groups)-1] = append(groups[len(groups)-1], t)
-		size += n
-		total += n
-	}
+	groups, total := split(w.Specs, dtype, limit)
+	tensors := Tensors(w)
 	var out []File
-	weightMap := map[string]string{}
 	for i, g := range groups {
-		f := File{Name: SingleFile}
-		if len(groups) > 1 {
-			f.Name = fmt.Sprintf("model-%05d-of-%05d.safetensors", i+1, len(groups))
+		f := File{Name: shardName(i, len(groups))}
+		for _, s := range g {
+			f.Tensors = append(f.Tensors, s.Name)
 		}
 		var err error
-		if f.Data, err = WriteFile(g, dtype); err != nil {
+		if f.Data, err = WriteFile(tensors[:len(g)], dtype); err != nil {
 			return nil, err
 		}
-		for _, t := range g {
-			f.Tensors = append(f.Tensors, t.Name)
-			weightMap[t.Name] = f.Name
-		}
+		tensors = tensors[len(g):]
 		out = append(out, f)
 	}
 	if len(groups) > 1 {
-		index, err := json.MarshalIndent(struct {
-			Metadata  map[string]int64  `json:"metadata"`
-			WeightMap map[string]string `json:"weight_map"`
-		}{map[string]int64{"total_size": total}, weightMap}, "", "  ")
+		index, err := encodeIndex(groups, total)
 		if err != nil {
-			return nil, fault.New(fault.Internal, "weights.Shards", "%w", err)
+			return nil, err
 		}
-		out = append(out, File{Name: IndexFile, Data: append(index, '\n')})
+		out = append(out, File{Name: IndexFile, Data: index})
 	}
 	return out, nil
+}
+
+// split fills shards greedily in module order and returns them with the bytes of all tensors.
+func split(specs []model.Spec, dtype DType, limit int64) (groups [][]model.Spec, total int64) {
+	var size int64
+	for _, s := range specs {
+		n := int64(s.Size() * dtype.size())
+		if len(groups) == 0 || size+n > limit && size > 0 {
+			groups, size = append(groups, nil), 0
+		}
+		groups[len(groups)-1] = append(groups[len(groups)-1], s)
+		size += n
+		total += n
+	}
+	return groups, total
+}
+
+func shardName(i, n int) string {
+	if n == 1 {
+		return SingleFile
+	}
+	return fmt.Sprintf("model-%05d-of-%05d.safetensors", i+1, n)
+}
+
+func encodeIndex(groups [][]model.Spec, total int64) ([]byte, error) {
+	weightMap := map[string]string{}
+	for i, g := range groups {
+		for _, s := range g {
+			weightMap[s.Name] = shardName(i, len(groups))
+		}
+	}
+	index, err := json.MarshalIndent(struct {
+		Metadata  map[string]int64  `json:"metadata"`
+		WeightMap map[string]string `json:"weight_map"`
+	}{map[string]int64{"total_size": total}, weightMap}, "", "  ")
+	if err != nil {
+		return nil, fault.New(fault.Internal, "weights.Shards", "%w", err)
+	}
+	return append(index, '\n'), nil
 }
