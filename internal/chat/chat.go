@@ -205,8 +205,8 @@ func lastQuery(messages []Message) int {
 	return len(messages) - 1
 }
 
-// assistant renders an assistant turn; thinking is shown only after the last query. What the model wrote in an earlier turn
-// is content, but its control tags were its own, so they count as template.
+// assistant renders an assistant turn; thinking is shown only after the last query. The tags that the template writes are
+// template; those that stand in the turn's own text are content, like all text that comes with a message.
 func (r *renderer) assistant(m Message, afterQuery, last bool) error {
 	content, reasoning := m.Content, ""
 	if m.ReasoningContent != nil {
