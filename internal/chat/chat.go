@@ -31,8 +31,10 @@ const (
 
 // Message is one turn. Content and ReasoningContent that are not strings count as absent.
 type Message struct {
-	Role             string
-	Content          string
+	Role    string
+	Content string
+	// NoContent says that the content is absent, not an empty string: such a user turn is no query.
+	NoContent        bool
 	ReasoningContent *string
 	ToolCalls        []ToolCall
 }
@@ -61,10 +63,8 @@ func (m *Message) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &raw); err != nil {
 		return err
 	}
-	*m = Message{Role: raw.Role}
-	if s, ok := text(raw.Content); ok {
-		m.Content = s
-	}
+	s, ok := text(raw.Content)
+	*m = Message{Role: raw.Role, Content: s, NoContent: !ok}
 	if s, ok := text(raw.ReasoningContent); ok {
 		m.ReasoningContent = &s
 	}
@@ -194,11 +194,11 @@ func (r *renderer) head(messages []Message, tools []json.RawMessage) error {
 	return nil
 }
 
-// lastQuery is the index of the last user turn that is not a wrapped tool reply; the last index if there is none.
+// lastQuery is the index of the last user turn with content that is not a wrapped tool reply; the last index if there is none.
 func lastQuery(messages []Message) int {
 	for i := len(messages) - 1; i >= 0; i-- {
 		m := messages[i]
-		if m.Role == "user" && !(strings.HasPrefix(m.Content, ReplyOpen) && strings.HasSuffix(m.Content, ReplyClose)) {
+		if m.Role == "user" && !m.NoContent && !(strings.HasPrefix(m.Content, ReplyOpen) && strings.HasSuffix(m.Content, ReplyClose)) {
 			return i
 		}
 	}

@@ -2,6 +2,7 @@ package chat_test
 
 import (
 	"bufio"
+	stdcmp "cmp"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -26,9 +27,9 @@ type row struct {
 	IDs      []int32 `json:"ids"`
 }
 
-func golden(t *testing.T) []row {
+func golden(t *testing.T, name string, want int) []row {
 	t.Helper()
-	f, err := os.Open("testdata/chat_template.jsonl")
+	f, err := os.Open(filepath.Join("testdata", name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,29 +44,42 @@ func golden(t *testing.T) []row {
 		}
 		out = append(out, r)
 	}
-	if len(out) != 32 {
-		t.Fatalf("%d golden rows, want 32", len(out))
+	if err := sc.Err(); err != nil || len(out) != want {
+		t.Fatalf("%s: %d rows, want %d: %v", name, len(out), want, err)
 	}
 	return out
 }
 
+func render(t *testing.T, r row) []tokenizer.Part {
+	t.Helper()
+	parts, err := chat.Render(r.Messages, chat.Options{Tools: r.Tools, Generate: r.Generate, NoThinking: r.Thinking != nil && !*r.Thinking})
+	if err != nil {
+		t.Fatalf("%s: %v", r.ID, err)
+	}
+	if d := cmp.Diff(r.Rendered, chat.Text(parts)); d != "" {
+		t.Errorf("%s (-want +got):\n%s", r.ID, d)
+	}
+	return parts
+}
+
+// The rows are what the Transformers library renders (testdata/random.py).
+func TestRender_randomConversations(t *testing.T) {
+	t.Parallel()
+	for _, r := range golden(t, "random.jsonl", 80) {
+		render(t, r)
+	}
+}
+
 func TestRender_goldenConversations(t *testing.T) {
 	t.Parallel()
-	tok, tokErr := tokenizer.Load(filepath.Join("..", "..", ".tools", "qwen3"))
-	for _, r := range golden(t) {
-		parts, err := chat.Render(r.Messages, chat.Options{Tools: r.Tools, Generate: r.Generate, NoThinking: r.Thinking != nil && !*r.Thinking})
-		if err != nil {
-			t.Errorf("%s: %v", r.ID, err)
-			continue
-		}
-		text := chat.Text(parts)
-		if d := cmp.Diff(r.Rendered, text); d != "" {
-			t.Errorf("%s (-want +got):\n%s", r.ID, d)
-			continue
-		}
+	dir := stdcmp.Or(os.Getenv("STEADY_QWEN3_TOKENIZER"), filepath.Join("..", "..", ".tools", "qwen3"))
+	tok, tokErr := tokenizer.Load(dir)
+	for _, r := range golden(t, "chat_template.jsonl", 32) {
+		parts := render(t, r)
 		if tokErr != nil {
 			continue
 		}
+		text := chat.Text(parts)
 		if got := tok.Encode(text); !slices.Equal(got, r.IDs) {
 			t.Errorf("%s: the whole text encodes to %d ids, want %d", r.ID, len(got), len(r.IDs))
 		}
@@ -79,7 +93,7 @@ func TestRender_goldenConversations(t *testing.T) {
 		}
 	}
 	if tokErr != nil {
-		t.Log("ids were not compared: run scripts/qwen3-tokenizer")
+		t.Log("ids were not compared: run scripts/qwen3-tokenizer, or set STEADY_QWEN3_TOKENIZER to a model directory")
 	}
 }
 
