@@ -62,10 +62,10 @@ func render(t *testing.T, r row) []tokenizer.Part {
 	return parts
 }
 
-// The rows are what the Transformers library renders (testdata/random.py).
+// The rows are what the Transformers library renders (testdata/conversations.py).
 func TestRender_randomConversations(t *testing.T) {
 	t.Parallel()
-	for _, r := range golden(t, "random.jsonl", 80) {
+	for _, r := range golden(t, "conversations.jsonl", 80) {
 		render(t, r)
 	}
 }

@@ -1,4 +1,4 @@
-"""Write random.jsonl: conversations and what the Transformers library renders (pip install transformers==5.24.0 jinja2)."""
+"""Write conversations.jsonl: conversations and what the Transformers library renders (pip install transformers==5.24.0 jinja2)."""
 import json
 import pathlib
 import random
@@ -35,7 +35,7 @@ def message():
     return m
 
 
-with open(here / "random.jsonl", "w", encoding="utf-8") as out:
+with open(here / "conversations.jsonl", "w", encoding="utf-8") as out:
     for i in range(80):
         row = {"id": f"random {i}", "messages": [message() for _ in range(rng.randrange(1, 7))],
                "tools": rng.choice([None, [], [{"type": "function", "function": {"name": "f", "x": [1, 1.5, None, "é<"]}}]]),
