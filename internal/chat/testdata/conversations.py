@@ -36,10 +36,16 @@ def message():
 
 
 with open(here / "conversations.jsonl", "w", encoding="utf-8") as out:
-    for i in range(80):
+    i = 0
+    while i < 80:
         row = {"id": f"random {i}", "messages": [message() for _ in range(rng.randrange(1, 7))],
                "tools": rng.choice([None, [], [{"type": "function", "function": {"name": "f", "x": [1, 1.5, None, "é<"]}}]]),
                "add_generation_prompt": rng.random() < 0.5, "enable_thinking": rng.choice([None, True, False])}
         extra = {} if row["enable_thinking"] is None else {"enable_thinking": row["enable_thinking"]}
-        row["rendered"] = template.render(messages=row["messages"], tools=row["tools"], add_generation_prompt=row["add_generation_prompt"], **extra)
+        try:
+            row["rendered"] = template.render(messages=row["messages"], tools=row["tools"],
+                                              add_generation_prompt=row["add_generation_prompt"], **extra)
+        except TypeError:  # the template adds a system content that is null to text
+            continue
+        i += 1
         out.write(json.dumps(row, ensure_ascii=False) + "\n")
