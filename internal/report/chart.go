@@ -46,7 +46,7 @@ type size struct{ w, h, left, right, top, bottom float64 }
 
 var (
 	small = size{360, 176, 46, 12, 10, 30}
-	large = size{760, 300, 50, 18, 14, 34}
+	large = size{560, 230, 48, 16, 12, 34}
 )
 
 const (
@@ -270,7 +270,7 @@ func trace(s series, u unit, x, y func(float64) float64) (l line, newest string)
 			cmd = "M"
 		}
 		path.WriteString(cmd + px + " " + py)
-		newest = strings.TrimSpace(number(*v*u.scale) + " " + u.name)
+		newest = quantity(*v*u.scale, u.name)
 		alone := !pen && (i+1 == len(s.vals) || s.vals[i+1] == nil)
 		class := "h"
 		if alone || len(s.vals) <= maxVisible {
@@ -285,6 +285,14 @@ func trace(s series, u unit, x, y func(float64) float64) (l line, newest string)
 	}
 	l.Path = path.String()
 	return l, newest
+}
+
+// quantity writes a number with its unit.
+func quantity(v float64, unit string) string {
+	if v == 1 && len(unit) > 1 && unit != "tokens/s" {
+		unit = strings.TrimSuffix(unit, "s")
+	}
+	return strings.TrimSpace(number(v) + " " + unit)
 }
 
 func coord(v float64) string {

@@ -65,11 +65,15 @@ type Count struct {
 
 // Export is what the certificate says.
 type Export struct {
-	Verified bool
-	Digest   string // of all weights, as the published version
-	Tensors  int
-	Bytes    int64
-	Checks   []Check
+	// Verified says that the certificate's seal holds and every check in it passed. The files themselves are
+	// verified by `steady verify-export`.
+	Verified   bool
+	Step       int
+	Digest     string // of all weights, as the published version
+	Tensors    int
+	Parameters int64
+	Bytes      int64 // of all tensors
+	Checks     []Check
 }
 
 // Check is one check of the export.

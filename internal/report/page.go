@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"html/template"
+	"strconv"
 	"strings"
 
 	"github.com/steadyrl/steady/internal/record"
@@ -30,7 +31,7 @@ type page struct {
 
 type tile struct {
 	Name, Value, Note, Tone string
-	Wide                    bool
+	Wide, Code              bool
 }
 
 type head struct{ Name, Doc string }
@@ -115,7 +116,7 @@ func tiles(d *Data) []tile {
 	}
 	out = append(out, trained, faultTile(d), exportTile(d))
 	if s := d.lastResult(); s != nil && s.WeightsDigest != "" {
-		out = append(out, tile{Name: fmt.Sprintf("Weights of step %d", s.Step), Value: short(s.WeightsDigest), Note: "start of the SHA-256"})
+		out = append(out, tile{Name: fmt.Sprintf("Weights of step %d", s.Step), Value: short(s.WeightsDigest), Note: "start of the SHA-256", Code: true})
 	}
 	return out
 }
@@ -168,7 +169,7 @@ func exportTile(d *Data) tile {
 	case e == nil:
 		return tile{Name: "Export", Value: "none", Note: "no certificate"}
 	case e.Verified:
-		return tile{Name: "Export", Value: "verified", Tone: "good", Note: plural(e.Tensors, "tensor", "tensors") + ", every one compared"}
+		return tile{Name: "Export", Value: "verified", Tone: "good", Note: plural(e.Tensors, "tensor", "tensors") + " equal to their rounded sources"}
 	}
 	return tile{Name: "Export", Value: "not verified", Tone: "bad", Note: "see the checks"}
 }
@@ -178,26 +179,16 @@ func newExport(d *Data) *exportView {
 	if e == nil {
 		return nil
 	}
-	v := &exportView{Verdict: "The export is verified.", Tone: "good", Checks: e.Checks}
+	v := &exportView{Verdict: "The export is certified: every check passed.", Tone: "good", Checks: e.Checks}
 	if !e.Verified {
 		v.Verdict, v.Tone = "The export is not verified.", "bad"
 	}
 	v.Props = []prop{{"Directory", d.Layout.Export()}}
-	if e.Tensors > 0 {
-		v.Props = append(v.Props, prop{"Tensors", integer(e.Tensors)})
-	}
-	if e.Bytes > 0 {
-		v.Props = append(v.Props, prop{"Size of the weights", bytesOf(e.Bytes)})
-	}
 	if e.Digest != "" {
-		v.Props = append(v.Props, prop{"Weights digest", e.Digest})
-	}
-	if s := d.lastResult(); s != nil && e.Digest != "" {
-		same := "differs from"
-		if s.WeightsDigest == e.Digest {
-			same = "equals"
-		}
-		v.Props = append(v.Props, prop{"Comparison", fmt.Sprintf("the digest %s that of the weights of step %d", same, s.Step)})
+		v.Props = append(v.Props,
+			prop{"Step", integer(e.Step)},
+			prop{"Weights digest", e.Digest},
+			prop{"Tensors", fmt.Sprintf("%s, %s parameters, %s", integer(e.Tensors), group(strconv.FormatInt(e.Parameters, 10)), bytesOf(e.Bytes))})
 	}
 	return v
 }
