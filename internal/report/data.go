@@ -48,12 +48,15 @@ type Step struct {
 
 // Dataset is the funnel of the prepared data, in problems.
 type Dataset struct {
-	Rows    int // read
-	Kept    int
-	Train   int
-	Dev     int
-	Dropped []Count // in the order of the filter
-	Notes   []string
+	Dir      string // in the store
+	Rows     int    // read
+	Kept     int
+	Train    int
+	Dev      int
+	Dropped  []Count  // in the order of the filter, without zeros
+	Idle     []string // rules that dropped nothing
+	Inputs   []string
+	Settings []string // what else decided, each "name: value"
 }
 
 // Count is a number of something.

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/steadyrl/steady/internal/ledger"
 )
@@ -26,9 +27,16 @@ func newFunnel(d *Dataset) *funnel {
 		return nil
 	}
 	f := &funnel{
-		Caption: fmt.Sprintf("%s read, %s kept. Each reason takes its problems from what the reasons above it left.", plural(d.Rows, "problem", "problems"), integer(d.Kept)),
-		Notes:   d.Notes,
+		Caption: fmt.Sprintf("%s read, %s kept. Each rule takes its problems from what the rules above it left.", plural(d.Rows, "problem", "problems"), integer(d.Kept)),
 	}
+	note := func(name string, list []string) {
+		if len(list) > 0 {
+			f.Notes = append(f.Notes, name+": "+strings.Join(list, ", "))
+		}
+	}
+	note("input", d.Inputs)
+	note("rules that dropped nothing", d.Idle)
+	note("settings", d.Settings)
 	total := float64(max(d.Rows, 1))
 	add := func(name, doc string, at, n int, lost bool) {
 		f.Bars = append(f.Bars, bar{

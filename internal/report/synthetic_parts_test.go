@@ -5,10 +5,27 @@ import (
 	"encoding/json"
 
 	"github.com/steadyrl/steady/internal/artifact"
+	"github.com/steadyrl/steady/internal/dataset"
 	"github.com/steadyrl/steady/internal/export"
+	"github.com/steadyrl/steady/internal/record"
 )
 
-func (y *synthetic) dataset() {}
+func (y *synthetic) dataset() {
+	const dir = "datasets/0123456789ab"
+	y.json(y.l.Dataset(), record.Dataset{Dir: dir, Key: "0123456789ab", Rows: 400, Train: 220, Dev: 64})
+	m := dataset.Manifest{
+		Format: 1, RulesVersion: 1, Seed: 42, Rows: 400, Good: 300, Train: 220, Dev: 64, WantTrain: 220, WantDev: 64,
+		Inputs: []dataset.Input{{Name: "demo-00.parquet"}, {Name: "demo-01.parquet"}}, Settings: map[string]string{"solution_tries": "3", "python": "3.12.4"},
+	}
+	counts := map[dataset.Reason]int{
+		dataset.Kept: 284, dataset.CallBased: 31, dataset.BadTests: 9, dataset.Image: 6, dataset.SpecialJudge: 12, dataset.ReferenceFailed: 20,
+		dataset.Excluded: 5, dataset.DuplicateText: 17, dataset.NotSelected: 16,
+	}
+	for _, r := range append([]dataset.Reason{dataset.Kept}, dataset.Rules()...) {
+		m.Reasons = append(m.Reasons, dataset.Count{Name: string(r), Rows: counts[r]})
+	}
+	y.json(dir+"/"+dataset.ManifestFile, m)
+}
 
 func (y *synthetic) export() { y.put(y.l.Export()+"/"+export.CertificateFile, y.certificate(true)) }
 

@@ -1,3 +1,0 @@
-package report
-
-func (ld *loader) dataset() error { return absent("dataset") }
