@@ -46,7 +46,7 @@ type size struct{ w, h, left, right, top, bottom float64 }
 
 var (
 	small = size{360, 176, 46, 12, 10, 30}
-	large = size{560, 230, 48, 16, 12, 34}
+	large = size{560, 236, 48, 16, 12, 40}
 )
 
 const (

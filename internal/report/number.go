@@ -44,6 +44,9 @@ func integer(n int) string { return group(strconv.Itoa(n)) }
 // percent writes a share as in the table of validations.
 func percent(share float64) string { return strconv.FormatFloat(100*share, 'f', 2, 64) + " %" }
 
+// unbroken keeps a number and its unit on one line.
+func unbroken(s string) string { return strings.ReplaceAll(s, " ", "\u00a0") }
+
 // points writes the difference of two shares.
 func points(from, to float64) string { return fmt.Sprintf("%+.2f points", 100*(to-from)) }
 

@@ -145,7 +145,7 @@ func devTile(d *Data) tile {
 	t.Note = fmt.Sprintf("%s of %s problems solved", integer(last.Metrics.Solved), integer(last.Problems))
 	if len(pub) > 1 {
 		t.Name = fmt.Sprintf("Dev accuracy, step %d to step %d", first.Version, last.Version)
-		t.Value = percent(first.Metrics.Acc) + " → " + percent(last.Metrics.Acc)
+		t.Value = unbroken(percent(first.Metrics.Acc)) + " → " + unbroken(percent(last.Metrics.Acc))
 		t.Note = fmt.Sprintf("%s; %s, then %s of %s problems solved", points(first.Metrics.Acc, last.Metrics.Acc),
 			integer(first.Metrics.Solved), integer(last.Metrics.Solved), integer(last.Problems))
 	}

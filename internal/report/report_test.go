@@ -2,11 +2,20 @@ package report_test
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"flag"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/steadyrl/steady/internal/export"
+	"github.com/steadyrl/steady/internal/record"
 	"github.com/steadyrl/steady/internal/report"
 )
 
@@ -62,4 +71,266 @@ func TestRender_goldenPageOfAWholeRun(t *testing.T) {
 		t.Errorf("missing parts of a whole run: %v", d.Missing)
 	}
 	golden(t, "whole.html", render(t, d))
+}
+
+// TestRender_isAFunctionOfTheRecords: the same run in another store gives the same page.
+func TestRender_isAFunctionOfTheRecords(t *testing.T) {
+	t.Parallel()
+	var pages [2][]byte
+	for i := range pages {
+		y := newSynthetic(t, 3, 1)
+		y.write()
+		pages[i] = render(t, load(t, y))
+		if bytes.Contains(pages[i], []byte(y.store.Root())) {
+			t.Error("the page names a directory of this machine")
+		}
+	}
+	if !bytes.Equal(pages[0], pages[1]) {
+		t.Error("two stores with the same records give different pages")
+	}
+}
+
+func TestRender_twoHundredStepsStaySmall(t *testing.T) {
+	t.Parallel()
+	y := newSynthetic(t, 200, 25)
+	y.groups = 1
+	y.write()
+	if n := len(render(t, load(t, y))); n > 3<<19 {
+		t.Errorf("%d bytes for 200 steps, want at most 1.5 MiB", n)
+	}
+}
+
+var (
+	tagPattern = regexp.MustCompile(`<([a-z]+)[ >]`)
+	idPattern  = regexp.MustCompile(` id="([^"]*)"`)
+	refPattern = regexp.MustCompile(` (?:aria-labelledby|aria-describedby|href)="#?([^"]*)"`)
+)
+
+func TestRender_pageIsSelfContainedAndAccessible(t *testing.T) {
+	t.Parallel()
+	y := newSynthetic(t, 6, 2)
+	y.write()
+	page := string(render(t, load(t, y)))
+	for _, m := range tagPattern.FindAllStringSubmatch(page, -1) {
+		if slices.Contains([]string{"script", "link", "img", "iframe", "object", "embed", "form", "base"}, m[1]) {
+			t.Errorf("the page has a <%s>", m[1])
+		}
+	}
+	for _, bad := range []string{"http://", "https://", "url(", "@import", "javascript:", " on", "ZgotmplZ"} {
+		if bad == " on" {
+			if m := regexp.MustCompile(` on[a-z]+=`).FindString(page); m != "" {
+				t.Errorf("the page has the handler %s", m)
+			}
+			continue
+		}
+		if strings.Contains(page, bad) {
+			t.Errorf("the page has %q", bad)
+		}
+	}
+	ids := map[string]bool{}
+	for _, m := range idPattern.FindAllStringSubmatch(page, -1) {
+		if ids[m[1]] {
+			t.Errorf("id %q occurs twice", m[1])
+		}
+		ids[m[1]] = true
+	}
+	for _, m := range refPattern.FindAllStringSubmatch(page, -1) {
+		if !ids[m[1]] {
+			t.Errorf("%q is referred to and not there", m[1])
+		}
+	}
+	for _, want := range []string{`<html lang="en">`, "<header>", "<nav ", `<main id="content">`, "<footer>", `<th scope="col"`, `<th scope="row"`, "<h1>", `name="viewport"`} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %s", want)
+		}
+	}
+	if figures, titles := strings.Count(page, `role="img"`), strings.Count(page, `role="img" aria-labelledby=`)+strings.Count(page, `role="img"><title>`); figures != titles || figures < 30 {
+		t.Errorf("%d drawings, %d with a title", figures, titles)
+	}
+}
+
+func TestRender_textOfTheRunIsEscaped(t *testing.T) {
+	t.Parallel()
+	const evil = `</pre><script>alert("x")</script><b title='`
+	d := &report.Data{
+		Layout: record.Layout{Run: evil, Lineage: evil}, Config: []byte(evil), Run: &record.Run{Run: evil, BaseModel: evil, Started: evil},
+		Events:  []record.Event{{Time: evil, Kind: evil, Where: evil, Message: evil}},
+		Dataset: &report.Dataset{Rows: 1, Dropped: []report.Count{{Name: evil, Doc: evil, N: 1}}, Inputs: []string{evil}},
+		Export:  &report.Export{Digest: evil, Checks: []report.Check{{Name: evil, Detail: evil}}},
+		Samples: []report.Sample{{Title: evil, Problem: evil, Kind: evil, Prompt: evil, Turns: []report.Turn{{Text: evil}, {Model: true, Text: evil}}}},
+		Missing: []report.Missing{{Part: evil, Why: evil}},
+	}
+	page := string(render(t, d))
+	if strings.Contains(page, "<script") || strings.Contains(page, "<b title") {
+		t.Error("text of the run became markup")
+	}
+	if n := strings.Count(page, "&lt;script&gt;alert("); n < 15 {
+		t.Errorf("the text is shown %d times, want everywhere", n)
+	}
+}
+
+func TestLoad_emptyStoreNamesWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	y := newSynthetic(t, 1, 1)
+	d := load(t, y)
+	var parts []string
+	for _, m := range d.Missing {
+		parts = append(parts, m.Part)
+		if m.Why == "" {
+			t.Errorf("%s is missing without a reason", m.Part)
+		}
+	}
+	want := []string{"Run record", "Configuration", "Batches", "Results", "Validations", "Ledger", "Dataset manifest", "Export certificate", "Sample trajectories"}
+	if diff := cmp.Diff(want, parts); diff != "" {
+		t.Errorf("missing parts (-want +got):\n%s", diff)
+	}
+	page := string(render(t, d))
+	for _, want := range []string{"Not in this report", "not measured", "No validation has finished", "No training step has finished", "There is no ledger", "no certificate"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page of an empty run lacks %q", want)
+		}
+	}
+}
+
+// TestLoad_runInProgress: a batch is sealed whose step is not trained yet, and nothing has ended.
+func TestLoad_runInProgress(t *testing.T) {
+	t.Parallel()
+	y := newSynthetic(t, 4, 2)
+	y.ended = false
+	y.write()
+	for _, name := range []string{y.l.Result(4), y.l.Validation(record.StepName(4)), y.l.Batch(2)} {
+		if err := y.store.Remove(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := load(t, y)
+	if len(d.Steps) != 4 || d.Steps[3].Update != nil || d.Steps[3].Batch == nil || d.Steps[1].Batch != nil || d.Steps[1].Update == nil {
+		t.Errorf("steps %+v, want a result and no batch in step 2, a batch and no result in step 4", d.Steps)
+	}
+	page := string(render(t, d))
+	for _, want := range []string{"3 of 4", "training has not ended", "Dev accuracy, step 0 to step 2", "the model is not exported", "absent in 1 of 4 steps"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	if strings.Contains(page, "Faults survived") {
+		t.Error("a run in progress claims to have survived its faults")
+	}
+	if !strings.Contains(d.Samples[0].Where, "step 3,") {
+		t.Errorf("sample of %s, want the newest trained step 3", d.Samples[0].Where)
+	}
+}
+
+func TestLoad_samplesAreBestWorstAndToolUsing(t *testing.T) {
+	t.Parallel()
+	y := newSynthetic(t, 3, 3)
+	y.write()
+	d := load(t, y)
+	if len(d.Samples) != 3 {
+		t.Fatalf("%d samples, want 3", len(d.Samples))
+	}
+	best, worst, tool := d.Samples[0], d.Samples[1], d.Samples[2]
+	if best.Reward != 1 || best.Kind != "accepted" || best.Passed != 4 || worst.Reward != 0 || worst.Tests[0] != (report.Count{Name: "wrong_answer", N: 4}) {
+		t.Errorf("best %+v\nworst %+v", best, worst)
+	}
+	if len(tool.Turns) != 3 || !tool.Turns[0].Model || tool.Turns[1].Model || !tool.Turns[2].Model {
+		t.Fatalf("turns of the tool user: %+v, want model, tool, model", tool.Turns)
+	}
+	if !strings.Contains(tool.Turns[0].Text, `"code": "print(3+5)"`) || !strings.Contains(tool.Turns[1].Text, "exit code 0\n8") || !strings.Contains(tool.Prompt, "integers a < b & print") {
+		t.Errorf("texts of the tool user: %+v", tool)
+	}
+}
+
+func TestLoad_trajectoriesThatAreGoneAreMissing(t *testing.T) {
+	t.Parallel()
+	y := newSynthetic(t, 2, 2)
+	y.write()
+	if err := y.store.Remove(t.Context(), y.l.Root()+"groups"); err != nil {
+		t.Fatal(err)
+	}
+	d := load(t, y)
+	if len(d.Samples) != 0 || len(d.Missing) != 2 {
+		t.Errorf("%d samples, missing %v, want none and both named", len(d.Samples), d.Missing)
+	}
+}
+
+func TestLoad_damagedExportIsNotVerified(t *testing.T) {
+	t.Parallel()
+	name := func(y *synthetic) string { return y.l.Export() + "/" + export.CertificateFile }
+	for what, damage := range map[string]func(y *synthetic) []byte{
+		"another byte": func(y *synthetic) []byte {
+			return bytes.Replace(y.certificate(true, digest("weights", y.steps)), []byte("BF16"), []byte("BF17"), 1)
+		},
+		"half a file":             func(y *synthetic) []byte { return y.certificate(true, digest("weights", y.steps))[:200] },
+		"tensor not rounded":      func(y *synthetic) []byte { return y.certificate(false, digest("weights", y.steps)) },
+		"weights of another step": func(y *synthetic) []byte { return y.certificate(true, digest("weights", 1)) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			y := newSynthetic(t, 2, 1)
+			y.write()
+			data := damage(y)
+			if _, err := y.store.Replace(t.Context(), name(y), data); err != nil {
+				t.Fatal(err)
+			}
+			d := load(t, y)
+			if d.Export == nil || d.Export.Verified || !strings.Contains(string(render(t, d)), "not verified") || !strings.Contains(report.Summary(d), "not verified") {
+				t.Errorf("export %+v, want not verified", d.Export)
+			}
+		})
+	}
+}
+
+func TestLoad_ledgerThatDoesNotBalanceIsShown(t *testing.T) {
+	t.Parallel()
+	y := newSynthetic(t, 2, 2)
+	y.write()
+	if err := y.store.Remove(t.Context(), y.l.Ledger(1)); err != nil {
+		t.Fatal(err)
+	}
+	d := load(t, y)
+	if page := string(render(t, d)); !strings.Contains(page, "The books do not balance") || !strings.Contains(page, "the ledger does not balance") {
+		t.Error("the page does not say that the ledger does not balance")
+	}
+	if s := report.Summary(d); !strings.Contains(s, "does not balance") {
+		t.Errorf("summary: %s", s)
+	}
+}
+
+// TestLoad_damagedRecordIsNamed: a report of a damaged run says what is damaged and shows the rest.
+func TestLoad_damagedRecordIsNamed(t *testing.T) {
+	t.Parallel()
+	y := newSynthetic(t, 2, 1)
+	y.write()
+	if _, err := y.store.Replace(t.Context(), y.l.Validation(record.StepName(1)), []byte("{")); err != nil {
+		t.Fatal(err)
+	}
+	d := load(t, y)
+	if len(d.Missing) != 1 || d.Missing[0].Part != "Validations" || !strings.Contains(d.Missing[0].Why, y.l.Validation(record.StepName(1))) {
+		t.Errorf("missing %v, want the damaged validation by its name", d.Missing)
+	}
+	if len(d.Steps) != 2 || d.Ledger == nil {
+		t.Error("the other parts are not loaded")
+	}
+}
+
+func TestLoad_cancelled(t *testing.T) {
+	t.Parallel()
+	y := newSynthetic(t, 1, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := report.Load(ctx, y.store, y.l); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want context.Canceled", err)
+	}
+}
+
+func TestSummary_goldenTable(t *testing.T) {
+	t.Parallel()
+	y := newSynthetic(t, 6, 2)
+	y.write()
+	text := report.Summary(load(t, y))
+	golden(t, "summary.txt", []byte(strings.ReplaceAll(text, y.store.Root(), "STORE")))
+	if s := report.Summary(&report.Data{}); !strings.HasPrefix(s, "no validation has finished\n") {
+		t.Errorf("summary of nothing: %s", s)
+	}
 }

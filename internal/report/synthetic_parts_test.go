@@ -27,12 +27,14 @@ func (y *synthetic) dataset() {
 	y.json(dir+"/"+dataset.ManifestFile, m)
 }
 
-func (y *synthetic) export() { y.put(y.l.Export()+"/"+export.CertificateFile, y.certificate(true)) }
+func (y *synthetic) export() {
+	y.put(y.l.Export()+"/"+export.CertificateFile, y.certificate(true, digest("weights", y.steps)))
+}
 
 // certificate returns the bytes of a sealed certificate of the last step.
-func (y *synthetic) certificate(rounded bool) []byte {
+func (y *synthetic) certificate(rounded bool, weights string) []byte {
 	c := export.Certificate{
-		Format: 1, Run: y.l.Run, Step: y.steps, Updates: y.steps, SourceState: digest("state", y.steps), WeightsDigest: digest("weights", y.steps), DType: "BF16",
+		Format: 1, Run: y.l.Run, Step: y.steps, Updates: y.steps, SourceState: digest("state", y.steps), WeightsDigest: weights, DType: "BF16",
 		TotalBytes: 1720320, Parameters: 860160,
 		Tensors: []export.Tensor{
 			{Name: "model.embed_tokens.weight", Shape: []int{535, 128}, Finite: true, Rounded: true},
