@@ -92,11 +92,15 @@ func TestRender_isAFunctionOfTheRecords(t *testing.T) {
 
 func TestRender_twoHundredStepsStaySmall(t *testing.T) {
 	t.Parallel()
-	y := newSynthetic(t, 200, 25)
-	y.groups = 1
-	y.write()
-	if n := len(render(t, load(t, y))); n > 3<<19 {
-		t.Errorf("%d bytes for 200 steps, want at most 1.5 MiB", n)
+	for steps, limit := range map[int]int{200: 3 << 19, 10_000: 2 << 20} {
+		d := &report.Data{Layout: record.Layout{Run: "r", Lineage: "l0"}}
+		for step := 1; step <= steps; step++ {
+			b, u := measured(step, steps)
+			d.Steps = append(d.Steps, report.Step{Step: step, Batch: &b, Update: &u, Samples: 64})
+		}
+		if n := len(render(t, d)); n > limit || n < 200_000 {
+			t.Errorf("%d bytes for %d steps, want at most %d and all curves", n, steps, limit)
+		}
 	}
 }
 

@@ -3,7 +3,6 @@ package report_test
 import (
 	"fmt"
 	"math"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -159,7 +158,11 @@ func (y *synthetic) step(step int) {
 		}
 	}
 	led.NextGroup, led.Cursor = 2+step*y.groups, record.Cursor{Next: 1 + step*y.groups}
-	y.metrics(step, &b)
+	rollout, update := measured(step, y.steps)
+	b.Rollout = rollout
+	y.json(y.l.Result(step), record.Result{
+		Step: step, BatchDigest: digest("batch", step), StateDigest: digest("state", step), WeightsDigest: digest("weights", step), Metrics: update, Trainer: "host-a, epoch 1",
+	})
 	y.json(y.l.Ledger(step), led)
 	y.json(y.l.Batch(step), b)
 }
@@ -195,17 +198,17 @@ func (y *synthetic) group(step, n int) record.Group {
 	return g
 }
 
-// metrics fills curves of plausible shape; some numbers are absent in some steps, one in all.
-func (y *synthetic) metrics(step int, b *record.Sealed) {
-	x := float64(step) / float64(y.steps)
+// measured are curves of plausible shape; some numbers are absent in some steps, one in all.
+func measured(step, steps int) (record.BatchMetrics, record.UpdateMetrics) {
+	x := float64(step) / float64(steps)
 	v := func(base, slope, wobble float64, name string) *float64 {
 		return record.Num(math.Round(1e6*(base+slope*x+wobble*noise(step, name))) / 1e6)
 	}
 	tool := 0.0
-	if step == y.steps {
+	if step == steps {
 		tool = 0.25
 	}
-	b.Rollout = record.BatchMetrics{
+	b := record.BatchMetrics{
 		RewardMean: v(0.45, 0.4, 0.05, "r"), RewardSpread: v(0.3, -0.15, 0.03, "s"), ZeroSpreadShare: v(0.3, 0.3, 0.08, "z"), SolvedShare: v(0.4, 0.4, 0.05, "v"),
 		LagMean: v(1.9, 0, 0.2, "l"), LagMax: record.Num(3), SpanMax: record.Num(float64(1 + step%2)), ResponseTokens: v(60, -10, 4, "t"), ResponseMax: v(220, 0, 30, "m"),
 		LengthCutShare: v(0.05, -0.04, 0.01, "c"), UnjudgeableRate: v(0.08, -0.06, 0.02, "u"), ToolShare: &tool, SampledTokens: v(3000, -400, 200, "k"),
@@ -219,9 +222,7 @@ func (y *synthetic) metrics(step int, b *record.Sealed) {
 	if step%5 == 3 {
 		u.Entropy = nil
 	}
-	y.json(y.l.Result(step), record.Result{
-		Step: step, BatchDigest: digest("batch", step), StateDigest: digest("state", step), WeightsDigest: digest("weights", step), Metrics: u, Trainer: "host-a, epoch 1",
-	})
+	return b, u
 }
 
 func (y *synthetic) validation(name string, step int, source string) {
@@ -253,13 +254,4 @@ func (y *synthetic) events() {
 	for i, e := range list {
 		y.json(y.l.Event(fmt.Sprintf("%02d", i)), e)
 	}
-}
-
-// path is the place of a name of the lineage in the file system.
-func (y *synthetic) path(name string) string {
-	p, err := y.store.Path(name)
-	if err != nil {
-		y.t.Fatal(err)
-	}
-	return filepath.Clean(p)
 }
