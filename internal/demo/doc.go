@@ -7,5 +7,5 @@
 // learning can put right: some slot values are confused systematically, all slip at random. No problem of the corpus is a
 // bundled problem. Everything is a pure function of a seed.
 //
-// The package may import dataset, judge and rng.
+// The package may import dataset, fault, judge and rng.
 package demo
