@@ -1,0 +1,222 @@
+package dataset
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"github.com/parquet-go/parquet-go"
+
+	"github.com/steadyrl/steady/internal/fault"
+)
+
+// Names of the files of a prepared data set.
+const (
+	ManifestFile  = "manifest.json"
+	DecisionsFile = "decisions.parquet"
+)
+
+func splitFile(s Split) string { return string(s) + ".parquet" }
+
+// Input names a shard that was read.
+type Input struct {
+	Name   string `json:"name"`
+	SHA256 string `json:"sha256"`
+	Size   int64  `json:"size"`
+	Rows   int    `json:"rows"`
+}
+
+// Manifest says how a data set came to be.
+type Manifest struct {
+	Format       int               `json:"format"` // 1
+	RulesVersion int               `json:"rules_version"`
+	Seed         uint64            `json:"seed"`
+	Inputs       []Input           `json:"inputs"`
+	Rows         int               `json:"rows"`
+	Good         int               `json:"good"` // rows that pass all rules but the size of the split
+	Train        int               `json:"train"`
+	Dev          int               `json:"dev"`
+	WantTrain    int               `json:"want_train"`
+	WantDev      int               `json:"want_dev"`
+	Reasons      []Count           `json:"reasons"`            // in the order of the rules, kept first
+	Platforms    []Platform        `json:"platforms"`          // by the column source, sorted
+	Exclusions   int               `json:"exclusions"`         // identities in the list of excluded problems
+	Files        map[string]string `json:"files"`              // name to SHA-256
+	Settings     map[string]string `json:"settings,omitempty"` // what else decided: limits, interpreter
+}
+
+// Count is a number of rows.
+type Count struct {
+	Name string `json:"name"`
+	Rows int    `json:"rows"`
+}
+
+// Platform counts the rows of a source.
+type Platform struct {
+	Name string `json:"name"` // empty for null
+	Rows int    `json:"rows"`
+	Kept int    `json:"kept"`
+}
+
+// FinishOptions configure the second half.
+type FinishOptions struct {
+	Seed       uint64
+	Train, Dev int
+	Inputs     []Input
+	// Excluded are identities that must not appear (ReadExcluded).
+	Excluded map[string]bool
+	Settings map[string]string
+}
+
+// Finish drops excluded problems and duplicates, splits, and returns the files of the data set by name.
+//
+// A bad copy cannot shadow a good one: only rows that passed the rules of their shard count as copies. Errors: Corrupt (a
+// shard file).
+func Finish(shards [][]byte, o FinishOptions) (map[string][]byte, Manifest, error) {
+	rows, err := readChecked(shards)
+	if err != nil {
+		return nil, Manifest{}, err
+	}
+	good := identify(rows, o.Excluded)
+	dev, train := assign(rows, good, o)
+	files := map[string][]byte{}
+	for split, members := range map[Split][]int{Dev: dev, Train: train} {
+		if files[splitFile(split)], err = encodeSplit(rows, members, split); err != nil {
+			return nil, Manifest{}, err
+		}
+	}
+	if files[DecisionsFile], err = encodeDecisions(rows); err != nil {
+		return nil, Manifest{}, err
+	}
+	m := manifest(rows, o, len(good), len(train), len(dev))
+	m.Files = map[string]string{}
+	for name, data := range files {
+		sum := sha256.Sum256(data)
+		m.Files[name] = hex.EncodeToString(sum[:])
+	}
+	text, err := json.MarshalIndent(m, "", "  ") // map keys are sorted
+	if err != nil {
+		return nil, Manifest{}, fault.New(fault.Internal, "dataset.Finish", "%w", err)
+	}
+	files[ManifestFile] = append(text, '\n')
+	return files, m, nil
+}
+
+func readChecked(shards [][]byte) ([]Checked, error) {
+	var rows []Checked
+	for i, data := range shards {
+		dec := json.NewDecoder(bufio.NewReader(bytes.NewReader(data)))
+		for dec.More() {
+			var c Checked
+			if err := dec.Decode(&c); err != nil {
+				return nil, fault.New(fault.Corrupt, "dataset.Finish", "shard file %d: %w", i, err)
+			}
+			rows = append(rows, c)
+		}
+	}
+	return rows, nil
+}
+
+// problemRow is a row of train.parquet and dev.parquet; hidden tests have columns of their own.
+type problemRow struct {
+	ID      string `parquet:"id"`
+	Prompt  string `parquet:"prompt"`  // the statement
+	Samples string `parquet:"samples"` // JSON of public examples
+	Public  string `parquet:"public"`  // JSON of the rest of Problem
+	Tests   string `parquet:"hidden_tests"`
+}
+
+// publicRow is what Open reads of a problemRow, testsRow what Set.Tests reads.
+type publicRow struct {
+	ID      string `parquet:"id"`
+	Prompt  string `parquet:"prompt"`
+	Samples string `parquet:"samples"`
+	Public  string `parquet:"public"`
+}
+
+type testsRow struct {
+	ID    string `parquet:"id"`
+	Tests string `parquet:"hidden_tests"`
+}
+
+func encodeSplit(rows []Checked, members []int, split Split) ([]byte, error) {
+	var out []problemRow
+	for n, i := range members {
+		p := *rows[i].Problem
+		p.Index = n
+		statement, samples := p.Statement, p.Samples
+		p.Statement, p.Samples = "", nil // they have columns of their own
+		var texts [3]string
+		for k, v := range []any{samples, p, rows[i].Tests} {
+			text, err := json.Marshal(v)
+			if err != nil {
+				return nil, fault.New(fault.Internal, "dataset.Finish", "%w", err)
+			}
+			texts[k] = string(text)
+		}
+		out = append(out, problemRow{p.ID, statement, texts[0], texts[1], texts[2]})
+	}
+	return encode(out, string(split))
+}
+
+type decisionRow struct {
+	Shard    string `parquet:"shard"`
+	Row      int64  `parquet:"row"`
+	ID       string `parquet:"id"`
+	Source   string `parquet:"source"`
+	Keep     bool   `parquet:"keep"`
+	Split    string `parquet:"split"`
+	Reason   string `parquet:"reason"`
+	Evidence string `parquet:"evidence"`
+}
+
+func encodeDecisions(rows []Checked) ([]byte, error) {
+	out := make([]decisionRow, len(rows))
+	for i, r := range rows {
+		d := r.Decision
+		out[i] = decisionRow{d.Shard, d.Row, d.ID, d.Source, d.Keep, string(d.Split), string(d.Reason), d.Evidence}
+	}
+	return encode(out, DecisionsFile)
+}
+
+func encode[T any](rows []T, what string) ([]byte, error) {
+	var buf bytes.Buffer
+	w := parquet.NewGenericWriter[T](&buf, parquet.CreatedBy("steady", "1", "1"), parquet.Compression(&parquet.Snappy))
+	if _, err := w.Write(rows); err != nil {
+		return nil, fault.New(fault.Internal, "dataset.Finish", "%s: %w", what, err)
+	}
+	if err := w.Close(); err != nil {
+		return nil, fault.New(fault.Internal, "dataset.Finish", "%s: %w", what, err)
+	}
+	return buf.Bytes(), nil
+}
+
+func manifest(rows []Checked, o FinishOptions, good, train, dev int) Manifest {
+	m := Manifest{
+		Format: 1, RulesVersion: RulesVersion, Seed: o.Seed, Inputs: o.Inputs, Rows: len(rows), Good: good, Train: train, Dev: dev,
+		WantTrain: o.Train, WantDev: o.Dev, Settings: o.Settings, Exclusions: len(o.Excluded),
+	}
+	reasons, platforms := map[Reason]int{}, map[string]Platform{}
+	for _, r := range rows {
+		reasons[r.Decision.Reason]++
+		p := platforms[r.Decision.Source]
+		p.Rows++
+		if r.Decision.Keep {
+			p.Kept++
+		}
+		platforms[r.Decision.Source] = p
+	}
+	for _, reason := range append([]Reason{Kept}, Rules()...) {
+		m.Reasons = append(m.Reasons, Count{string(reason), reasons[reason]})
+	}
+	for _, name := range slices.Sorted(maps.Keys(platforms)) {
+		p := platforms[name]
+		p.Name = name
+		m.Platforms = append(m.Platforms, p)
+	}
+	return m
+}

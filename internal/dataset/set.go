@@ -1,0 +1,194 @@
+package dataset
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/parquet-go/parquet-go"
+
+	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/judge"
+)
+
+// Set is a prepared data set. It is immutable and safe for concurrent use.
+type Set struct {
+	Manifest Manifest
+	dir      string
+	problems map[Split][]Problem
+}
+
+// Open reads and verifies a data set. Errors: NotFound (no data set in dir), Corrupt (a file does not have its digest).
+func Open(dir string) (*Set, error) {
+	data, err := os.ReadFile(filepath.Join(dir, ManifestFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fault.New(fault.NotFound, "dataset.Open", "%w", err)
+	}
+	if err != nil {
+		return nil, fault.New(fault.Internal, "dataset.Open", "%w", err)
+	}
+	s := &Set{dir: dir, problems: map[Split][]Problem{}}
+	if err := json.Unmarshal(data, &s.Manifest); err != nil || s.Manifest.Format != 1 {
+		return nil, fault.New(fault.Corrupt, "dataset.Open", "%s of format %d: %w", ManifestFile, s.Manifest.Format, err)
+	}
+	for _, split := range Splits() {
+		rows, err := readFile[publicRow](dir, splitFile(split), s.Manifest.Files)
+		if err != nil {
+			return nil, err
+		}
+		for i, r := range rows {
+			var p Problem
+			if err := errors.Join(json.Unmarshal([]byte(r.Public), &p), json.Unmarshal([]byte(r.Samples), &p.Samples)); err != nil {
+				return nil, fault.New(fault.Corrupt, "dataset.Open", "%s row %d: %w", splitFile(split), i, err)
+			}
+			p.Statement = r.Prompt
+			s.problems[split] = append(s.problems[split], p)
+		}
+	}
+	return s, nil
+}
+
+// Decisions reads the decision of every input row, in input order.
+func Decisions(dir string) ([]Decision, error) {
+	s, err := Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := readFile[decisionRow](dir, DecisionsFile, s.Manifest.Files)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Decision, len(rows))
+	for i, d := range rows {
+		out[i] = Decision{d.Shard, d.Row, d.ID, d.Source, d.Keep, Split(d.Split), Reason(d.Reason), d.Evidence}
+	}
+	return out, nil
+}
+
+// readFile reads the columns of T, after the whole file was found to have its digest.
+func readFile[T any](dir, name string, digests map[string]string) (rows []T, err error) {
+	const op = "dataset.Open"
+	f, err := os.Open(filepath.Join(dir, name))
+	if err != nil {
+		return nil, fault.New(fault.Corrupt, op, "%w", err)
+	}
+	defer f.Close()
+	h := sha256.New()
+	size, err := io.Copy(h, f)
+	if err != nil {
+		return nil, fault.New(fault.Internal, op, "%w", err)
+	}
+	if hex.EncodeToString(h.Sum(nil)) != digests[name] {
+		return nil, fault.New(fault.Corrupt, op, "%s does not have its recorded digest", name).WithHint("prepare the data set again")
+	}
+	return readColumns[T](f, size, 0, -1)
+}
+
+// readColumns reads n rows from row from on, all for a negative n.
+func readColumns[T any](r io.ReaderAt, size, from, n int64) (rows []T, err error) {
+	const op = "dataset.Open"
+	defer func() {
+		if p := recover(); p != nil { // the Parquet reader on bad pages
+			rows, err = nil, fault.New(fault.Corrupt, op, "%v", p)
+		}
+	}()
+	f, err := parquet.OpenFile(r, size)
+	if err != nil {
+		return nil, fault.New(fault.Corrupt, op, "%w", err)
+	}
+	pr := parquet.NewGenericReader[T](f)
+	defer pr.Close()
+	if n < 0 {
+		n = f.NumRows() - from
+	}
+	if err := pr.SeekToRow(from); err != nil {
+		return nil, fault.New(fault.Corrupt, op, "%w", err)
+	}
+	rows = make([]T, n)
+	for got := 0; got < len(rows); {
+		k, err := pr.Read(rows[got:])
+		got += k
+		if err != nil && !(errors.Is(err, io.EOF) && got == len(rows)) {
+			return nil, fault.New(fault.Corrupt, op, "row %d: %w", from+int64(got), err)
+		}
+	}
+	return rows, nil
+}
+
+// Len is the number of problems of a split.
+func (s *Set) Len(split Split) int { return len(s.problems[split]) }
+
+// Problem returns what a rollout may see. Errors: Invalid (no such index).
+func (s *Set) Problem(split Split, index int) (Problem, error) {
+	if index < 0 || index >= len(s.problems[split]) {
+		return Problem{}, fault.New(fault.Invalid, "dataset.Problem", "%s has %d problems, asked for is %d", split, len(s.problems[split]), index)
+	}
+	return s.problems[split][index], nil
+}
+
+// Tests reads the hidden tests of a problem, for the judge alone. Errors: Invalid (no such index), Corrupt, NotFound (the
+// directory is gone).
+func (s *Set) Tests(split Split, index int) ([]judge.Test, error) {
+	const op = "dataset.Tests"
+	p, err := s.Problem(split, index)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(filepath.Join(s.dir, splitFile(split)))
+	if err != nil {
+		return nil, fault.New(fault.NotFound, op, "%w", err)
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, fault.New(fault.Internal, op, "%w", err)
+	}
+	rows, err := readColumns[testsRow](f, st.Size(), int64(index), 1)
+	if err != nil {
+		return nil, err
+	}
+	var tests []judge.Test
+	if err := json.Unmarshal([]byte(rows[0].Tests), &tests); err != nil || rows[0].ID != p.ID {
+		return nil, fault.New(fault.Corrupt, op, "row %d of %s is %q, want the tests of %q", index, splitFile(split), rows[0].ID, p.ID)
+	}
+	return tests, nil
+}
+
+// Check verifies a data set: digests, counts, and that no two problems are the same under any key, inside a split or across.
+// Errors: as Open, and Corrupt.
+func Check(dir string) error {
+	s, err := Open(dir)
+	if err != nil {
+		return err
+	}
+	seen := map[string]string{}
+	for _, split := range Splits() {
+		if want := map[Split]int{Train: s.Manifest.Train, Dev: s.Manifest.Dev}[split]; s.Len(split) != want {
+			return fault.New(fault.Corrupt, "dataset.Check", "%s has %d problems, the manifest says %d", splitFile(split), s.Len(split), want)
+		}
+		for i, p := range s.problems[split] {
+			for _, id := range identities(&p) {
+				if other, ok := seen[id.key]; ok {
+					return fault.New(fault.Corrupt, "dataset.Check", "%s and %s are the same problem by %s", other, p.ID, clip(id.key))
+				}
+				seen[id.key] = p.ID
+			}
+			tests, err := s.Tests(split, i)
+			if err != nil {
+				return err
+			}
+			if len(tests) != p.HiddenTests || len(tests) == 0 {
+				return fault.New(fault.Corrupt, "dataset.Check", "%s has %d tests, its row says %d", p.ID, len(tests), p.HiddenTests)
+			}
+		}
+	}
+	if _, err := readFile[decisionRow](dir, DecisionsFile, s.Manifest.Files); err != nil {
+		return err
+	}
+	return nil
+}

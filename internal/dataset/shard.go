@@ -1,0 +1,195 @@
+package dataset
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/parquet-go/parquet-go"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/judge"
+)
+
+// ShardOptions configure the work on a shard. Everything but Parallel and Progress can change a decision.
+type ShardOptions struct {
+	Name      string // the shard's name without .parquet; part of ids
+	MaxPrompt int    // tokens, tool schema included
+	MinTests  int    // 0 means 1
+	MaxCell   int    // bytes; 0 means 64 MiB
+	Tries     int    // reference solutions tried
+	// CountPrompt returns the tokens of the prompt of a statement.
+	CountPrompt func(statement string) (int, error)
+	// Run judges a program on all tests. An error is an infrastructure fault: it ends the work, it never counts as a failed reference.
+	Run      func(ctx context.Context, code string, tests []judge.Test) (judge.Verdict, error)
+	Parallel int            // rows checked side by side; 0 means 1
+	Progress func(rows int) // hears of finished rows; may be nil
+}
+
+// Checked is a row after the rules of a shard: its decision so far and, if kept, the problem with its hidden tests.
+type Checked struct {
+	Decision Decision     `json:"decision"`
+	Problem  *Problem     `json:"problem,omitempty"`
+	Tests    []judge.Test `json:"tests,omitempty"`
+}
+
+// PrepareShard reads a shard, applies the rules that need only a row, checks references, and returns the file for Finish:
+// JSON lines of Checked, a line a row.
+//
+// Determinism: a function of the shard and the options. Errors: Corrupt (not a Parquet file of these columns, naming the
+// shard), Infrastructure, and the context's.
+func PrepareShard(ctx context.Context, r io.ReaderAt, size int64, o ShardOptions) ([]byte, error) {
+	if o.MaxCell == 0 {
+		o.MaxCell = 64 << 20
+	}
+	var out bytes.Buffer
+	w := bufio.NewWriter(&out)
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	at := int64(0)
+	err := readRows(r, size, o.Name, max(o.Parallel, 1)*4, func(rows []Row) error {
+		checked := make([]Checked, len(rows))
+		g, ctx := errgroup.WithContext(ctx)
+		g.SetLimit(max(o.Parallel, 1))
+		for i := range rows {
+			g.Go(func() error {
+				var err error
+				checked[i], err = check(ctx, &rows[i], at+int64(i), o)
+				return err
+			})
+		}
+		if err := g.Wait(); err != nil {
+			return err
+		}
+		at += int64(len(rows))
+		for _, c := range checked {
+			if err := enc.Encode(c); err != nil {
+				return fault.New(fault.Internal, "dataset.PrepareShard", "%w", err)
+			}
+		}
+		if o.Progress != nil {
+			o.Progress(int(at))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := w.Flush(); err != nil {
+		return nil, fault.New(fault.Internal, "dataset.PrepareShard", "%w", err)
+	}
+	return out.Bytes(), nil
+}
+
+// readRows reads a few rows at a time, so that a shard of hundreds of megabytes is never in memory whole.
+func readRows(r io.ReaderAt, size int64, name string, atOnce int, each func([]Row) error) (err error) {
+	const op = "dataset.PrepareShard"
+	inCallback := false
+	defer func() {
+		// The Parquet reader may panic on pages that are not what the footer says; our own panics pass.
+		if p := recover(); p != nil {
+			if inCallback {
+				panic(p)
+			}
+			err = fault.New(fault.Corrupt, op, "%s: %v", name, p)
+		}
+	}()
+	f, err := parquet.OpenFile(r, size)
+	if err != nil {
+		return fault.New(fault.Corrupt, op, "%s is no readable Parquet file: %w", name, err).WithHint("fetch the shard again")
+	}
+	for _, c := range []string{"question", "solutions", "input_output"} {
+		if !slices.ContainsFunc(f.Schema().Fields(), func(x parquet.Field) bool { return x.Name() == c }) {
+			return fault.New(fault.Corrupt, op, "%s has no column %s", name, c).WithHint("give shards in the schema of BAAI/TACO")
+		}
+	}
+	pr := parquet.NewGenericReader[Row](f)
+	defer pr.Close()
+	buf := make([]Row, atOnce)
+	for {
+		clear(buf)
+		n, err := pr.Read(buf)
+		if n > 0 {
+			inCallback = true
+			cerr := each(buf[:n])
+			inCallback = false
+			if cerr != nil {
+				return cerr
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fault.New(fault.Corrupt, op, "%s: %w", name, err).WithHint("fetch the shard again")
+		}
+	}
+}
+
+// check applies every rule of a shard to a row.
+func check(ctx context.Context, r *Row, at int64, o ShardOptions) (Checked, error) {
+	id := fmt.Sprintf("%s/%05d", o.Name, at)
+	out := Checked{Decision: Decision{Shard: o.Name, Row: at, ID: id, Source: clip(value(r.Source))}}
+	c, reason, evidence := parse(r, o)
+	if reason == Kept {
+		n, err := o.CountPrompt(c.problem.Statement)
+		if err != nil {
+			return out, err
+		}
+		if n > o.MaxPrompt {
+			reason, evidence = PromptTooLong, fmt.Sprintf("%d tokens, the limit is %d", n, o.MaxPrompt)
+		}
+	}
+	if reason == Kept {
+		var err error
+		if reason, evidence, err = reference(ctx, c, o); err != nil {
+			return out, err
+		}
+	}
+	out.Decision.Reason, out.Decision.Evidence = reason, evidence
+	if reason == Kept {
+		c.problem.ID = id
+		out.Problem, out.Tests = &c.problem, c.tests
+	}
+	return out, nil
+}
+
+// reference tries solutions in order until one passes all tests. A second program that runs cleanly on all tests but
+// agrees with only some outputs hints at more than one right output.
+func reference(ctx context.Context, c candidate, o ShardOptions) (Reason, string, error) {
+	disagrees := ""
+	last := ""
+	for i, code := range c.solutions[:min(len(c.solutions), max(o.Tries, 1))] {
+		v, err := o.Run(ctx, code, c.tests)
+		if err != nil {
+			return "", "", err
+		}
+		if v.Solved() {
+			if disagrees != "" {
+				return ReferencesDisagree, disagrees, nil
+			}
+			return Kept, fmt.Sprintf("solution %d passes %d tests", i, v.Total), nil
+		}
+		last = fmt.Sprintf("solution %d: %s, %d of %d tests", i, v.Kind, v.Passed, v.Total)
+		if clean := onlyWrong(v); clean && v.Passed > 0 {
+			disagrees = last
+		}
+	}
+	return ReferenceFailed, last, nil
+}
+
+// onlyWrong reports whether a program ran cleanly on every test and was wrong on some.
+func onlyWrong(v judge.Verdict) bool {
+	for _, t := range v.Tests {
+		if t.Kind != judge.Accepted && t.Kind != judge.WrongAnswer {
+			return false
+		}
+	}
+	return v.Total > 0
+}
