@@ -13,5 +13,8 @@
 //	head_ids binary (int32, little endian), head_log_probs binary (float32, little endian)
 //	                                                (length times top_k, zeros where the mask is false)
 //
+// The format is Parquet 2 with Snappy; any Parquet tool reads it. A row group ends after about 16 MiB of records, so
+// Write and Read need little memory besides the trajectories.
+//
 // The package may import engine and fault.
 package trajectory

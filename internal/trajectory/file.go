@@ -5,8 +5,11 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"iter"
 	"math"
+	"slices"
 
 	"github.com/parquet-go/parquet-go"
 
@@ -33,25 +36,51 @@ type row struct {
 	Entropies     []float32 `parquet:"entropies,list"`
 	Versions      []int32   `parquet:"versions,list"`
 	Turn          []int32   `parquet:"turn_index,list"`
-	HeadIDs       []byte    `parquet:"head_ids,snappy"`
-	HeadLogProbs  []byte    `parquet:"head_log_probs,snappy"`
+	HeadIDs       []byte    `parquet:"head_ids"`
+	HeadLogProbs  []byte    `parquet:"head_log_probs"`
 }
 
-// Encode returns the bytes of a file of trajectories, in order. Determinism: a function of the trajectories.
-func Encode(ts []*Trajectory) ([]byte, error) {
-	var buf bytes.Buffer
-	w := parquet.NewGenericWriter[row](&buf, parquet.CreatedBy("steady", "1", "1"), parquet.MaxRowsPerRowGroup(256))
-	for _, t := range ts {
+// groupBytes is the size of records after which a row group ends, so that a writer holds little more.
+const groupBytes = 16 << 20
+
+// Write writes a file of trajectories, in order; besides them it holds about one row group in memory. Determinism: the
+// bytes are a function of the trajectories.
+//
+// Errors: Corrupt (a trajectory that disagrees with itself), Numeric (a time that is not finite), those of w.
+func Write(w io.Writer, ts iter.Seq[*Trajectory]) error {
+	const op = "trajectory.Write"
+	pw := parquet.NewGenericWriter[row](w, parquet.CreatedBy("steady", "1", "1"), parquet.MaxRowsPerRowGroup(256),
+		parquet.Compression(&parquet.Snappy),
+		// Bounds would repeat whole records, several times each, and page headers of that size are not read everywhere.
+		parquet.DataPageStatistics(false), parquet.SkipPageBounds("head_ids"), parquet.SkipPageBounds("head_log_probs"))
+	held := 0
+	for t := range ts {
 		r, err := t.row()
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if _, err := w.Write([]row{r}); err != nil {
-			return nil, fault.New(fault.Internal, "trajectory.Encode", "%w", err)
+		if _, err := pw.Write([]row{r}); err != nil {
+			return fmt.Errorf("%s: %w", op, err)
+		}
+		if held += len(r.HeadIDs) + len(r.HeadLogProbs); held < groupBytes {
+			continue
+		}
+		held = 0
+		if err := pw.Flush(); err != nil {
+			return fmt.Errorf("%s: %w", op, err)
 		}
 	}
-	if err := w.Close(); err != nil {
-		return nil, fault.New(fault.Internal, "trajectory.Encode", "%w", err)
+	if err := pw.Close(); err != nil {
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	return nil
+}
+
+// Encode is Write into memory.
+func Encode(ts []*Trajectory) ([]byte, error) {
+	var buf bytes.Buffer
+	if err := Write(&buf, slices.Values(ts)); err != nil {
+		return nil, err
 	}
 	return buf.Bytes(), nil
 }
@@ -62,7 +91,7 @@ func (t *Trajectory) row() (row, error) {
 	}
 	turns, err := json.Marshal(t.Turns)
 	if err != nil {
-		return row{}, fault.New(fault.Numeric, "trajectory.Encode", "turns: %w", err)
+		return row{}, fault.New(fault.Numeric, "trajectory.Write", "turns: %w", err)
 	}
 	r := row{
 		ProblemID: t.ProblemID, Problem: int32(t.Problem), Split: t.Split, Group: int32(t.Group), Sample: int32(t.Sample), //nolint:gosec // small
@@ -80,38 +109,64 @@ func (t *Trajectory) row() (row, error) {
 	return r, nil
 }
 
-// Decode reads a file of trajectories and checks it. Errors: Corrupt.
-func Decode(data []byte) (ts []*Trajectory, err error) {
-	const op = "trajectory.Decode"
-	defer func() {
-		// The Parquet reader may panic on pages that are not what the footer says.
-		if p := recover(); p != nil {
-			ts, err = nil, fault.New(fault.Corrupt, op, "%v", p)
-		}
-	}()
-	f, err := parquet.OpenFile(bytes.NewReader(data), int64(len(data)))
-	if err != nil {
-		return nil, fault.New(fault.Corrupt, op, "%w", err)
-	}
-	r := parquet.NewGenericReader[row](f)
-	defer r.Close()
-	buf := make([]row, 1)
-	for {
-		buf[0] = row{}
-		n, err := r.Read(buf)
-		if n == 1 {
-			t, terr := buf[0].trajectory()
-			if terr != nil {
-				return nil, terr
-			}
-			ts = append(ts, t)
-		}
-		if errors.Is(err, io.EOF) {
-			return ts, nil
-		}
+// Read yields the trajectories of a file of size bytes one after the other, checked. After an error it ends. Errors:
+// Corrupt.
+func Read(r io.ReaderAt, size int64) iter.Seq2[*Trajectory, error] {
+	return func(yield func(*Trajectory, error) bool) {
+		rows, err := open(r, size)
 		if err != nil {
-			return nil, fault.New(fault.Corrupt, op, "%w", err)
+			yield(nil, err)
+			return
 		}
+		defer rows.Close()
+		for {
+			t, err := next(rows)
+			if t == nil && err == nil || !yield(t, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Decode is Read from memory. Errors: Corrupt.
+func Decode(data []byte) ([]*Trajectory, error) {
+	var ts []*Trajectory
+	for t, err := range Read(bytes.NewReader(data), int64(len(data))) {
+		if err != nil {
+			return nil, err
+		}
+		ts = append(ts, t)
+	}
+	return ts, nil
+}
+
+// open and next turn panics into errors: the Parquet reader may panic on pages that are not what the footer says.
+func open(r io.ReaderAt, size int64) (rows *parquet.GenericReader[row], err error) {
+	defer corrupt(&err)
+	f, err := parquet.OpenFile(r, size)
+	if err != nil {
+		return nil, fault.New(fault.Corrupt, "trajectory.Read", "%w", err)
+	}
+	return parquet.NewGenericReader[row](f), nil
+}
+
+// next returns nil and no error at the end.
+func next(rows *parquet.GenericReader[row]) (t *Trajectory, err error) {
+	defer corrupt(&err)
+	buf := make([]row, 1)
+	n, err := rows.Read(buf)
+	switch {
+	case n == 1:
+		return buf[0].trajectory()
+	case err == nil, errors.Is(err, io.EOF):
+		return nil, nil //nolint:nilnil // the end
+	}
+	return nil, fault.New(fault.Corrupt, "trajectory.Read", "%w", err)
+}
+
+func corrupt(err *error) {
+	if p := recover(); p != nil {
+		*err = fault.New(fault.Corrupt, "trajectory.Read", "%v", p)
 	}
 }
 
@@ -126,14 +181,17 @@ func (r row) trajectory() (*Trajectory, error) {
 		headIDs: make([]int32, len(r.HeadIDs)/4), headLPs: make([]float32, len(r.HeadLogProbs)/4),
 	}
 	if len(r.HeadIDs) != len(r.HeadLogProbs) || len(r.HeadIDs)%4 != 0 {
-		return nil, fault.New(fault.Corrupt, "trajectory.Decode", "records of %d and %d bytes", len(r.HeadIDs), len(r.HeadLogProbs))
+		return nil, fault.New(fault.Corrupt, "trajectory.Read", "records of %d and %d bytes", len(r.HeadIDs), len(r.HeadLogProbs))
 	}
 	for i := range t.headIDs {
 		t.headIDs[i] = int32(binary.LittleEndian.Uint32(r.HeadIDs[4*i:])) //nolint:gosec // same bits
 		t.headLPs[i] = math.Float32frombits(binary.LittleEndian.Uint32(r.HeadLogProbs[4*i:]))
 	}
 	if err := json.Unmarshal([]byte(r.Turns), &t.Turns); err != nil {
-		return nil, fault.New(fault.Corrupt, "trajectory.Decode", "turns: %w", err)
+		return nil, fault.New(fault.Corrupt, "trajectory.Read", "turns: %w", err)
 	}
-	return t, t.Check()
+	if err := t.Check(); err != nil {
+		return nil, err
+	}
+	return t, nil
 }

@@ -1,6 +1,8 @@
 package trajectory
 
 import (
+	"fmt"
+
 	"github.com/steadyrl/steady/internal/engine"
 	"github.com/steadyrl/steady/internal/fault"
 )
@@ -84,7 +86,8 @@ func (t *Trajectory) append(id int32, sampled bool, lp, entropy float32, version
 	t.versions = append(t.versions, int32(version)) //nolint:gosec // steps are far below
 	t.turn = append(t.turn, int32(turn))            //nolint:gosec // turns are few
 	if headIDs == nil {
-		headIDs, headLPs = make([]int32, t.topK), make([]float32, t.topK)
+		t.headIDs = append(t.headIDs, make([]int32, t.topK)...)
+		t.headLPs = append(t.headLPs, make([]float32, t.topK)...)
 	}
 	t.headIDs = append(t.headIDs, headIDs...)
 	t.headLPs = append(t.headLPs, headLPs...)
@@ -93,8 +96,12 @@ func (t *Trajectory) append(id int32, sampled bool, lp, entropy float32, version
 	}
 }
 
-// AppendSampled adds a token that the model sampled in the newest turn. Errors: Invalid (its record has another width).
+// AppendSampled adds a token that the model sampled in the newest turn, whose sampled tokens are one stretch. Errors:
+// Invalid (its record has another width, or no turn is open at the end), and nothing is added.
 func (t *Trajectory) AppendSampled(tok engine.Token) error {
+	if n := len(t.Turns); n == 0 || t.Turns[n-1].End != len(t.ids) {
+		return fault.New(fault.Invalid, "trajectory.AppendSampled", "no turn is open at token %d", len(t.ids))
+	}
 	if len(tok.TopIDs) != t.topK || len(tok.TopLogProbs) != t.topK {
 		return fault.New(fault.Invalid, "trajectory.AppendSampled", "record of width %d and %d, want %d", len(tok.TopIDs), len(tok.TopLogProbs), t.topK)
 	}
@@ -182,23 +189,49 @@ func (t *Trajectory) Sequence(advantage float32, temperature float64) engine.Seq
 
 // Check reports arrays that disagree, as a file from elsewhere might have. Errors: Corrupt.
 func (t *Trajectory) Check() error {
+	if bad := t.disagreement(); bad != "" {
+		return fault.New(fault.Corrupt, "trajectory.Check", "trajectory %s sample %d: %s", t.ProblemID, t.Sample, bad)
+	}
+	return nil
+}
+
+func (t *Trajectory) disagreement() string {
 	n := len(t.ids)
-	sampled := 0
-	for _, m := range t.mask {
-		if m {
+	switch {
+	case len(t.mask) != n || len(t.logProbs) != n || len(t.entropies) != n || len(t.versions) != n || len(t.turn) != n:
+		return fmt.Sprintf("arrays of %d tokens have other lengths", n)
+	case t.topK < 0 || len(t.headIDs) != len(t.headLPs) || t.topK == 0 && len(t.headIDs) > 0 || t.topK > 0 && (len(t.headIDs)/t.topK != n || len(t.headIDs)%t.topK != 0):
+		return fmt.Sprintf("records of %d and %d values, the width is %d", len(t.headIDs), len(t.headLPs), t.topK)
+	case t.prompt < 0 || t.prompt > n:
+		return fmt.Sprintf("a prompt of %d of %d tokens", t.prompt, n)
+	}
+	last := t.prompt
+	for i, u := range t.Turns {
+		if u.Begin < last || u.End < u.Begin || u.End > n {
+			return fmt.Sprintf("turn %d has the tokens %d to %d", i, u.Begin, u.End)
+		}
+		last = u.End
+	}
+	return t.tokenDisagreement()
+}
+
+// tokenDisagreement compares mask and turn index of every token with the turns.
+func (t *Trajectory) tokenDisagreement() string {
+	sampled, turn := 0, -1
+	for i := range t.ids {
+		for turn+1 < len(t.Turns) && t.Turns[turn+1].Begin <= i && i >= t.prompt {
+			turn++
+		}
+		inside := turn >= 0 && i < t.Turns[turn].End
+		if t.mask[i] != inside || int(t.turn[i]) != turn {
+			return fmt.Sprintf("token %d of turn %d has mask %v and turn index %d", i, turn, t.mask[i], t.turn[i])
+		}
+		if inside {
 			sampled++
 		}
 	}
-	ok := len(t.mask) == n && len(t.logProbs) == n && len(t.entropies) == n && len(t.versions) == n && len(t.turn) == n &&
-		len(t.headIDs) == n*t.topK && len(t.headLPs) == n*t.topK && t.prompt <= n && sampled == t.sampled && t.topK >= 0
-	for i := range min(t.prompt, len(t.mask)) {
-		ok = ok && !t.mask[i]
+	if sampled != t.sampled {
+		return fmt.Sprintf("%d sampled tokens, recorded are %d", sampled, t.sampled)
 	}
-	for _, u := range t.Turns {
-		ok = ok && u.Begin >= t.prompt && u.Begin <= u.End && u.End <= n
-	}
-	if !ok {
-		return fault.New(fault.Corrupt, "trajectory.Check", "the arrays of trajectory %s sample %d disagree", t.ProblemID, t.Sample)
-	}
-	return nil
+	return ""
 }

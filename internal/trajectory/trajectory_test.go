@@ -2,7 +2,12 @@ package trajectory_test
 
 import (
 	"bytes"
+	"errors"
+	"io"
 	"math"
+	"os"
+	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -11,6 +16,7 @@ import (
 
 	"github.com/steadyrl/steady/internal/engine"
 	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/rng"
 	"github.com/steadyrl/steady/internal/trajectory"
 )
 
@@ -134,31 +140,147 @@ func TestDecode_damageIsCorruptOrHarmless(t *testing.T) {
 	}
 }
 
-func BenchmarkEncodeDecode_fullBatch(b *testing.B) {
+func TestAppendSampled_needsAnOpenTurn(t *testing.T) {
+	t.Parallel()
+	tr := trajectory.New(trajectory.Key{}, []int32{1}, 0)
+	if err := tr.AppendSampled(engine.Token{ID: 5}); !fault.Is(err, fault.Invalid) {
+		t.Errorf("before a turn: %v, want Invalid", err)
+	}
+	tr.BeginTurn()
+	if err := tr.AppendSampled(engine.Token{ID: 5}); err != nil {
+		t.Fatal(err)
+	}
+	tr.AppendInserted([]int32{9})
+	if err := tr.AppendSampled(engine.Token{ID: 5}); !fault.Is(err, fault.Invalid) {
+		t.Errorf("after an answer: %v, want Invalid", err)
+	}
+	if tr.Len() != 3 || tr.Sampled() != 1 || tr.Check() != nil {
+		t.Errorf("%d tokens, %d sampled, %v", tr.Len(), tr.Sampled(), tr.Check())
+	}
+}
+
+// Turns are open to the caller; a file never gets ones that disagree with the tokens.
+func TestEncode_refusesTurnsThatDisagreeWithTheTokens(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(*trajectory.Trajectory){
+		"turn longer than sampled": func(tr *trajectory.Trajectory) { tr.Turns[0].End++ },
+		"turn shorter":             func(tr *trajectory.Trajectory) { tr.Turns[0].End-- },
+		"turn in the prompt":       func(tr *trajectory.Trajectory) { tr.Turns[0].Begin = 0 },
+		"turn beyond the end":      func(tr *trajectory.Trajectory) { tr.Turns[1].End = 99 },
+		"turn missing":             func(tr *trajectory.Trajectory) { tr.Turns = tr.Turns[:1] },
+		"turn too many":            func(tr *trajectory.Trajectory) { tr.Turns = append(tr.Turns, trajectory.Turn{}) },
+	} {
+		tr := trajectory.New(trajectory.Key{}, []int32{1, 2}, 0)
+		for range 2 {
+			tr.BeginTurn()
+			for range 3 {
+				if err := tr.AppendSampled(engine.Token{ID: 5}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			tr.AppendInserted([]int32{9, 9})
+		}
+		if err := tr.Check(); err != nil {
+			t.Fatal(err)
+		}
+		spoil(tr)
+		if _, err := trajectory.Encode([]*trajectory.Trajectory{tr}); !fault.Is(err, fault.Corrupt) {
+			t.Errorf("%s: %v, want Corrupt", name, err)
+		}
+	}
+}
+
+func TestReadWrite_streamsRowGroupsAndStopsWhenTold(t *testing.T) {
+	t.Parallel()
 	var ts []*trajectory.Trajectory
-	ids, lps := make([]int32, 128), make([]float32, 128)
-	for i := range ids {
-		ids[i], lps[i] = int32(i), float32(-i)
+	for i := range 3 {
+		ts = append(ts, long(t, i, 18_000, 128)) // more than one row group's worth each
 	}
-	for range 64 {
-		t := trajectory.New(trajectory.Key{}, []int32{1}, 128)
-		t.BeginTurn()
-		for i := range 8192 {
-			if err := t.AppendSampled(engine.Token{ID: int32(i), TopIDs: ids, TopLogProbs: lps}); err != nil {
-				b.Fatal(err)
-			}
+	var file bytes.Buffer
+	if err := trajectory.Write(&file, slices.Values(ts)); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for got, err := range trajectory.Read(bytes.NewReader(file.Bytes()), int64(file.Len())) {
+		if err != nil {
+			t.Fatal(err)
 		}
-		ts = append(ts, t)
+		if got.Sample != n || !slices.Equal(got.IDs(), ts[n].IDs()) {
+			t.Errorf("trajectory %d is sample %d of %d tokens", n, got.Sample, got.Len())
+		}
+		if n++; n == 2 {
+			break
+		}
 	}
+	if n != 2 {
+		t.Errorf("%d trajectories read, want 2", n)
+	}
+	if records := 3 * 18_000 * 128 * 8; file.Len() > records*11/10 {
+		t.Errorf("the file has %d bytes for %d bytes of records: they are repeated somewhere", file.Len(), records)
+	}
+	want := errors.New("disk full")
+	if err := trajectory.Write(failing{want}, slices.Values(ts)); !errors.Is(err, want) {
+		t.Errorf("a writer that fails: %v, want %v", err, want)
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Write([]byte) (int, error) { return 0, f.err }
+
+// long returns a trajectory of one turn whose records look like real ones: ids of a large vocabulary, falling values.
+func long(tb testing.TB, sample, tokens, width int) *trajectory.Trajectory {
+	tb.Helper()
+	t := trajectory.New(trajectory.Key{ProblemID: "p", Sample: sample}, []int32{1}, width)
+	t.BeginTurn()
+	s := rng.New(1, rng.Corpus, sample)
+	ids, lps := make([]int32, width), make([]float32, width)
+	for i := range tokens {
+		for k := range ids {
+			b := s.Block(uint64(i*width + k))
+			ids[k], lps[k] = int32(b[0]%151_936), -float32(k)-float32(b[1])/(1<<32)
+		}
+		if err := t.AppendSampled(engine.Token{ID: ids[0], LogProb: lps[0], Entropy: 1, Version: i / 5000, TopIDs: ids, TopLogProbs: lps}); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return t
+}
+
+// 64 trajectories of 8,192 tokens with records of width 128, streamed: four of them, each sixteen times.
+func BenchmarkWriteRead_fullBatch(b *testing.B) {
+	var ts []*trajectory.Trajectory
+	for i := range 64 {
+		if i < 4 {
+			ts = append(ts, long(b, i, 8192, 128))
+		} else {
+			ts = append(ts, ts[i%4])
+		}
+	}
+	path := filepath.Join(b.TempDir(), "batch.parquet")
 	for b.Loop() {
-		for _, t := range ts {
-			data, err := trajectory.Encode([]*trajectory.Trajectory{t})
-			if err != nil {
-				b.Fatal(err)
-			}
-			if _, err := trajectory.Decode(data); err != nil {
-				b.Fatal(err)
-			}
+		f, err := os.Create(path)
+		if err != nil {
+			b.Fatal(err)
 		}
+		if err := trajectory.Write(f, slices.Values(ts)); err != nil {
+			b.Fatal(err)
+		}
+		size, err := f.Seek(0, io.SeekCurrent)
+		if err != nil {
+			b.Fatal(err)
+		}
+		n := 0
+		for got, err := range trajectory.Read(f, size) {
+			if err != nil || got.Len() != 8193 {
+				b.Fatal(err)
+			}
+			n++
+		}
+		if n != 64 {
+			b.Fatalf("%d trajectories", n)
+		}
+		b.ReportMetric(float64(size)/(1<<20), "MiB")
+		f.Close()
 	}
 }
