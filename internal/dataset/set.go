@@ -159,7 +159,7 @@ func (s *Set) Tests(split Split, index int) ([]judge.Test, error) {
 	return tests, nil
 }
 
-// Check verifies a data set: digests, counts, and that no two problems are the same under any key, inside a split or across.
+// Check verifies a data set: the digests of its files, the counts of its manifest, and that no two problems are the same under any key, inside a split or across.
 // Errors: as Open, and Corrupt.
 func Check(dir string) error {
 	s, err := Open(dir)
@@ -187,8 +187,26 @@ func Check(dir string) error {
 			}
 		}
 	}
-	if _, err := readFile[decisionRow](dir, DecisionsFile, s.Manifest.Files); err != nil {
+	return checkCounts(dir, s.Manifest)
+}
+
+// checkCounts compares the manifest with the decisions.
+func checkCounts(dir string, m Manifest) error {
+	rows, err := readFile[decisionRow](dir, DecisionsFile, m.Files)
+	if err != nil {
 		return err
+	}
+	counts := map[string]int{}
+	for _, d := range rows {
+		counts[d.Reason]++
+	}
+	for _, c := range m.Reasons {
+		if counts[c.Name] != c.Rows {
+			return fault.New(fault.Corrupt, "dataset.Check", "%d rows are decided as %s, the manifest says %d", counts[c.Name], c.Name, c.Rows)
+		}
+	}
+	if len(rows) != m.Rows {
+		return fault.New(fault.Corrupt, "dataset.Check", "%d decisions, the manifest says %d rows", len(rows), m.Rows)
 	}
 	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 
 	"github.com/parquet-go/parquet-go"
 	"golang.org/x/sync/errgroup"
@@ -24,7 +23,7 @@ type ShardOptions struct {
 	MinTests  int    // 0 means 1
 	MaxCell   int    // bytes; 0 means 64 MiB
 	Tries     int    // reference solutions tried
-	// CountPrompt returns the tokens of the prompt of a statement.
+	// CountPrompt returns the tokens of the prompt of a statement. Nil: no rule about length.
 	CountPrompt func(statement string) (int, error)
 	// Run judges a program on all tests. An error is an infrastructure fault: it ends the work, it never counts as a failed reference.
 	Run      func(ctx context.Context, code string, tests []judge.Test) (judge.Verdict, error)
@@ -54,6 +53,9 @@ func PrepareShard(ctx context.Context, r io.ReaderAt, size int64, o ShardOptions
 	enc.SetEscapeHTML(false)
 	at := int64(0)
 	err := readRows(r, size, o.Name, max(o.Parallel, 1)*4, func(rows []Row) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		checked := make([]Checked, len(rows))
 		g, ctx := errgroup.WithContext(ctx)
 		g.SetLimit(max(o.Parallel, 1))
@@ -104,10 +106,8 @@ func readRows(r io.ReaderAt, size int64, name string, atOnce int, each func([]Ro
 	if err != nil {
 		return fault.New(fault.Corrupt, op, "%s is no readable Parquet file: %w", name, err).WithHint("fetch the shard again")
 	}
-	for _, c := range []string{"question", "solutions", "input_output"} {
-		if !slices.ContainsFunc(f.Schema().Fields(), func(x parquet.Field) bool { return x.Name() == c }) {
-			return fault.New(fault.Corrupt, op, "%s has no column %s", name, c).WithHint("give shards in the schema of BAAI/TACO")
-		}
+	if err := checkColumns(f.Schema()); err != nil {
+		return fault.New(fault.Corrupt, op, "%s: %w", name, err).WithHint("give shards in the schema of BAAI/TACO")
 	}
 	pr := parquet.NewGenericReader[Row](f)
 	defer pr.Close()
@@ -132,12 +132,33 @@ func readRows(r io.ReaderAt, size int64, name string, atOnce int, each func([]Ro
 	}
 }
 
+// checkColumns wants the columns without which no row can be judged; the others may be missing, which is like null. What is
+// there must be text.
+func checkColumns(schema *parquet.Schema) error {
+	fields := map[string]parquet.Field{}
+	for _, f := range schema.Fields() {
+		fields[f.Name()] = f
+	}
+	for _, c := range []string{"question", "solutions", "input_output", "starter_code"} {
+		if fields[c] == nil {
+			return fmt.Errorf("no column %s", c)
+		}
+	}
+	for _, want := range parquet.SchemaOf(Row{}).Fields() {
+		f := fields[want.Name()]
+		if f != nil && (!f.Leaf() || f.Repeated() || f.Type().Kind() != parquet.ByteArray) {
+			return fmt.Errorf("the column %s is no text", want.Name())
+		}
+	}
+	return nil
+}
+
 // check applies every rule of a shard to a row.
 func check(ctx context.Context, r *Row, at int64, o ShardOptions) (Checked, error) {
 	id := fmt.Sprintf("%s/%05d", o.Name, at)
 	out := Checked{Decision: Decision{Shard: o.Name, Row: at, ID: id, Source: clip(value(r.Source))}}
 	c, reason, evidence := parse(r, o)
-	if reason == Kept {
+	if reason == Kept && o.CountPrompt != nil {
 		n, err := o.CountPrompt(c.problem.Statement)
 		if err != nil {
 			return out, err
@@ -177,7 +198,7 @@ func reference(ctx context.Context, c candidate, o ShardOptions) (Reason, string
 			return Kept, fmt.Sprintf("solution %d passes %d tests", i, v.Total), nil
 		}
 		last = fmt.Sprintf("solution %d: %s, %d of %d tests", i, v.Kind, v.Passed, v.Total)
-		if clean := onlyWrong(v); clean && v.Passed > 0 {
+		if disagrees == "" && v.Passed > 0 && onlyWrong(v) {
 			disagrees = last
 		}
 	}
