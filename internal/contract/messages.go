@@ -50,6 +50,9 @@ type RunKey struct {
 	Lineage string `json:"lineage"`
 }
 
+// Key returns k; messages that embed a RunKey have it too.
+func (k RunKey) Key() RunKey { return k }
+
 // Layout returns the store names of the lineage.
 func (k RunKey) Layout() record.Layout { return record.Layout{Run: k.Run, Lineage: k.Lineage} }
 

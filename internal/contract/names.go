@@ -1,6 +1,10 @@
 package contract
 
-import "fmt"
+import (
+	"fmt"
+
+	enumspb "go.temporal.io/api/enums/v1"
+)
 
 // Task queues of the roles. A trainer that was acquired has a queue of its own, see TrainerQueue.
 const (
@@ -57,3 +61,21 @@ const (
 	AttrReward        = "Reward"        // Double
 	AttrDevAccuracy   = "DevAccuracy"   // Double
 )
+
+// SearchAttribute is one of ours with its type.
+type SearchAttribute struct {
+	Name string
+	Type enumspb.IndexedValueType
+}
+
+// SearchAttributes lists what a namespace needs for the workflow lists to be useful.
+func SearchAttributes() []SearchAttribute {
+	return []SearchAttribute{
+		{AttrRunName, enumspb.INDEXED_VALUE_TYPE_KEYWORD},
+		{AttrPhase, enumspb.INDEXED_VALUE_TYPE_KEYWORD},
+		{AttrStep, enumspb.INDEXED_VALUE_TYPE_INT},
+		{AttrPolicyVersion, enumspb.INDEXED_VALUE_TYPE_INT},
+		{AttrReward, enumspb.INDEXED_VALUE_TYPE_DOUBLE},
+		{AttrDevAccuracy, enumspb.INDEXED_VALUE_TYPE_DOUBLE},
+	}
+}

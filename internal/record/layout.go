@@ -11,6 +11,9 @@ func (l Layout) RunFile() string { return "runs/" + l.Run + "/run.json" }
 // ConfigFile is the name of the effective configuration of the lineage.
 func (l Layout) ConfigFile() string { return l.at("config.json") }
 
+// Dataset is the record (Dataset) of the prepared data that the lineage uses.
+func (l Layout) Dataset() string { return l.at("dataset.json") }
+
 // Root is the common prefix of all other names, with a final slash.
 func (l Layout) Root() string { return l.at("") }
 
@@ -79,6 +82,9 @@ func (l Layout) Events() string { return l.at("events/") }
 
 // Export is the directory of the exported model.
 func (l Layout) Export() string { return l.at("export") }
+
+// Base is the directory of the initial model's small files: configuration, tokenizer, templates.
+func (l Layout) Base() string { return l.at("base") }
 
 // Report is the HTML report.
 func (l Layout) Report() string { return l.at("report.html") }

@@ -19,16 +19,25 @@ type Run struct {
 	Lineage      string `json:"lineage"`
 	ConfigDigest string `json:"config_digest"`
 	Recipe       string `json:"recipe,omitempty"`
-	Steady       string `json:"steady"` // version of the binary
-	Engine       string `json:"engine"` // backend
-	Python       string `json:"python"` // interpreter and version that tools and judge use
-	Sandbox      string `json:"sandbox"`
-	Dataset      string `json:"dataset"` // store directory of the prepared data
+	Steady       string `json:"steady"`            // version of the binary
+	Engine       string `json:"engine"`            // backend
+	Python       string `json:"python,omitempty"`  // interpreter and version of tools and judge, as far as known at the start
+	Sandbox      string `json:"sandbox,omitempty"` // what the sandbox enforces, likewise
+	Dataset      string `json:"dataset,omitempty"` // store directory of the prepared data
 	BaseModel    string `json:"base_model"`
-	BaseDigest   string `json:"base_digest"` // digest of the BF16 weights at version Parent step
-	Started      string `json:"started"`     // RFC 3339
+	BaseDigest   string `json:"base_digest,omitempty"` // digest of the BF16 weights at the first step
+	Started      string `json:"started"`               // RFC 3339
 	// Parent, if set, is the checkpoint this lineage started from.
 	Parent *Parent `json:"parent,omitempty"`
+}
+
+// Dataset names the prepared data of a lineage.
+type Dataset struct {
+	Dir   string `json:"dir"` // store directory
+	Key   string `json:"key"`
+	Rows  int    `json:"rows"`
+	Train int    `json:"train"`
+	Dev   int    `json:"dev"`
 }
 
 // Parent names the checkpoint that a lineage started from.
@@ -93,6 +102,8 @@ type Sealed struct {
 	Objective rl.Objective `json:"objective"`
 	Optim     rl.AdamW     `json:"optim"`
 	Plan      engine.Plan  `json:"plan"`
+	// Temperature is the one the batch was sampled with; the trainer divides its logits by it.
+	Temperature float64 `json:"temperature"`
 	// Rollout are the metrics of the batch that need no trainer.
 	Rollout BatchMetrics `json:"rollout"`
 }

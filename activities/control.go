@@ -1,0 +1,340 @@
+package activities
+
+import (
+	"context"
+	"io/fs"
+	"time"
+
+	"github.com/steadyrl/steady/config"
+	"github.com/steadyrl/steady/internal/artifact"
+	"github.com/steadyrl/steady/internal/batch"
+	"github.com/steadyrl/steady/internal/contract"
+	"github.com/steadyrl/steady/internal/engine"
+	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/learner"
+	"github.com/steadyrl/steady/internal/record"
+	"github.com/steadyrl/steady/internal/rl"
+)
+
+// Control is the role of small activities: opening a run, sealing, publishing, records.
+type Control struct {
+	Runs  *Runs
+	Notes *Notes
+	// Assets resolves "bundled" and reads the model's small files.
+	Assets Assets
+	// SearchAttributes reports whether the namespace has ours.
+	SearchAttributes func(context.Context) (bool, error)
+	Version          string // of the binary
+	// Report renders the report of a lineage.
+	Report func(context.Context, artifact.Store, record.Layout) ([]byte, error)
+}
+
+// Register binds the activities of the role.
+func (c *Control) Register(r contract.Registry) {
+	contract.StartRunActivity.Register(r, guard(c.Notes, c.startRun))
+	contract.SealBatchActivity.Register(r, guard(c.Notes, c.sealBatch))
+	contract.CloseLedgerActivity.Register(r, guard(c.Notes, c.closeLedger))
+	contract.PublishVersionActivity.Register(r, guard(c.Notes, c.publish))
+	contract.SummarizeValidationActivity.Register(r, guard(c.Notes, c.summarize))
+	contract.RecordEventActivity.Register(r, guard(c.Notes, c.recordEvent))
+	contract.ApplyRetentionActivity.Register(r, guard(c.Notes, c.retain))
+	contract.WriteReportActivity.Register(r, guard(c.Notes, c.writeReport))
+}
+
+func (c *Control) store() artifact.Store { return c.Runs.Store }
+
+// startRun checks the input, opens the run and returns its plan.
+//
+// Idempotence: by run and owner. A run id whose record belongs to another execution is Invalid: its files
+// would mix with those of the old run.
+func (c *Control) startRun(ctx context.Context, q contract.StartRunRequest, _ *Beat) (contract.RunSpec, error) {
+	cfg, err := decodeInput(q)
+	if err != nil {
+		return contract.RunSpec{}, err
+	}
+	l := record.Layout{Run: q.Run, Lineage: "l0"}
+	text, err := cfg.JSON()
+	if err != nil {
+		return contract.RunSpec{}, err
+	}
+	spec := contract.RunSpec{RunKey: contract.RunKey(l)}
+	if err := c.plan(ctx, cfg, &spec); err != nil {
+		return contract.RunSpec{}, err
+	}
+	parent, err := c.parent(ctx, cfg, &spec)
+	if err != nil {
+		return contract.RunSpec{}, err
+	}
+	run := record.Run{
+		Run: q.Run, Owner: q.Owner, Lineage: l.Lineage, ConfigDigest: artifact.Digest(text), Recipe: cfg.Recipe,
+		Steady: c.Version, Engine: cfg.Engine.Backend, BaseModel: cfg.Model.Path,
+		Started: time.Now().UTC().Format(time.RFC3339), Parent: parent,
+	}
+	if err := c.own(ctx, l, &run); err != nil {
+		return contract.RunSpec{}, err
+	}
+	if _, err := c.store().Put(ctx, l.ConfigFile(), text); err != nil {
+		return contract.RunSpec{}, err
+	}
+	if err := c.Assets.CopyModelFiles(ctx, c.store(), l, cfg.Model.Path); err != nil {
+		return contract.RunSpec{}, err
+	}
+	return spec, nil
+}
+
+func decodeInput(q contract.StartRunRequest) (*config.Config, error) {
+	if !config.ValidRunName(q.Run) {
+		return nil, fault.New(fault.Invalid, "StartRun", "the workflow id %q is not a run name", q.Run).
+			WithHint("use letters, digits, '.', '_' and '-', beginning with a letter or digit")
+	}
+	if len(q.Input) == 0 || string(q.Input) == "null" {
+		return nil, fault.New(fault.Invalid, "StartRun", "the workflow has no input").
+			WithHint("`steady config print --recipe demo --json > run.json`, then start with --input-file run.json")
+	}
+	cfg, sources, err := config.DecodeJSON(q.Input)
+	if err != nil {
+		return nil, err
+	}
+	return cfg, cfg.Validate(sources)
+}
+
+// own writes the run's record, or checks that it is the same execution's.
+func (c *Control) own(ctx context.Context, l record.Layout, run *record.Run) error {
+	_, err := artifact.PutJSON(ctx, c.store(), l.RunFile(), run)
+	if !fault.Is(err, fault.Stale) {
+		return err
+	}
+	var old record.Run
+	if _, err := artifact.GetJSON(ctx, c.store(), l.RunFile(), &old); err != nil {
+		return err
+	}
+	if old.Owner == run.Owner {
+		*run = old
+		return nil
+	}
+	return fault.New(fault.Invalid, "StartRun", "run %q exists in the artifact store, started %s by another execution", run.Run, old.Started).
+		WithHint("choose a new workflow id; to go on from its last checkpoint set run.init_run to %q", run.Run)
+}
+
+// plan copies what workflows need of the configuration.
+func (c *Control) plan(ctx context.Context, cfg *config.Config, s *contract.RunSpec) error {
+	attrs, err := c.SearchAttributes(ctx)
+	if err != nil {
+		return err
+	}
+	t := cfg.Timeouts
+	s.Recipe, s.Mode = cfg.Recipe, cfg.Mode
+	s.Steps, s.ValidateEvery, s.CheckpointEvery = cfg.Run.Steps, cfg.Run.ValidateEvery, cfg.Run.CheckpointEvery
+	s.Seed, s.GroupSize, s.BatchProblems = cfg.Run.Seed, cfg.Rollout.GroupSize, cfg.Rollout.BatchProblems
+	s.Threshold, s.EvalChunk, s.ContinueEvery = cfg.Rollout.StalenessThreshold, cfg.Validation.Chunk, cfg.Run.ContinueEvery
+	if cfg.Mode == "async" {
+		s.Prefill = cfg.Rollout.Prefill
+	}
+	s.SearchAttributes = attrs
+	s.Timeouts = contract.Timeouts{
+		Control: t.Control.Std(), Shard: t.Shard.Std(), Rollout: t.Rollout.Std(), Judge: t.Judge.Std(),
+		Update: t.Update.Std(), Export: t.Export.Std(), Heartbeat: t.Heartbeat.Std(),
+		TrainerLost: t.TrainerLost.Std(), ClosedCheck: t.ClosedCheck.Std(),
+	}
+	return nil
+}
+
+// parent finds the checkpoint that the configuration starts from, and continues its data.
+func (c *Control) parent(ctx context.Context, cfg *config.Config, s *contract.RunSpec) (*record.Parent, error) {
+	if cfg.Run.InitRun == "" {
+		return nil, nil //nolint:nilnil // no parent is an answer, not an error
+	}
+	p := record.Parent{Run: cfg.Run.InitRun, Lineage: cfg.Run.InitLineage, Step: cfg.Run.InitStep}
+	if p.Lineage == "" {
+		p.Lineage = "l0"
+	}
+	pl := record.Layout{Run: p.Run, Lineage: p.Lineage}
+	dir, err := c.store().Path(pl.Checkpoints())
+	if err != nil {
+		return nil, err
+	}
+	steps, err := learner.Checkpoints(dir)
+	if err != nil {
+		return nil, err
+	}
+	if p.Step == 0 && len(steps) > 0 {
+		p.Step = steps[len(steps)-1]
+	}
+	found := false
+	for _, st := range steps {
+		found = found || st == p.Step
+	}
+	if !found {
+		return nil, fault.New(fault.NotFound, "StartRun", "run %s has no checkpoint of step %d; there are %v", p.Run, p.Step, steps).
+			WithHint("set run.init_step to one of these, or 0 for the newest")
+	}
+	if p.Step >= cfg.Run.Steps {
+		return nil, fault.New(fault.Invalid, "StartRun", "run.steps is %d, but the checkpoint is of step %d already", cfg.Run.Steps, p.Step).
+			WithHint("set run.steps above %d", p.Step)
+	}
+	s.FirstStep = p.Step
+	if p.Step > 0 {
+		var led record.Ledger
+		if _, err := artifact.GetJSON(ctx, c.store(), pl.Ledger(p.Step), &led); err != nil {
+			return nil, err
+		}
+		s.Cursor, s.NextGroup = led.Cursor, led.NextGroup
+	}
+	return &p, nil
+}
+
+// sealBatch writes the sealed batch and the ledger record of a step.
+//
+// Idempotence: the first execution decides. The ledger record is written first, so that a sealed batch
+// always has one; a second execution finds the batch and returns it.
+func (c *Control) sealBatch(ctx context.Context, q contract.SealBatchRequest, _ *Beat) (contract.SealBatchResult, error) {
+	run, err := c.Runs.Of(ctx, q.RunKey)
+	if err != nil {
+		return contract.SealBatchResult{}, err
+	}
+	var sealed record.Sealed
+	ref, err := artifact.GetJSON(ctx, c.store(), run.Layout.Batch(q.Step), &sealed)
+	if fault.Is(err, fault.NotFound) {
+		if sealed, err = c.seal(ctx, run, q); err != nil {
+			return contract.SealBatchResult{}, err
+		}
+		if ref, err = c.putLedgerAndBatch(ctx, run, q, sealed); err != nil {
+			return contract.SealBatchResult{}, err
+		}
+	} else if err != nil {
+		return contract.SealBatchResult{}, err
+	}
+	m := sealed.Rollout
+	res := contract.SealBatchResult{
+		Batch: ref, RewardMean: m.RewardMean, ZeroSpread: m.ZeroSpreadShare, LagMean: m.LagMean, LagMax: m.LagMax, LengthCut: m.LengthCutShare,
+	}
+	for _, g := range sealed.Groups {
+		res.Groups = append(res.Groups, g.N)
+	}
+	return res, nil
+}
+
+func (c *Control) putLedgerAndBatch(ctx context.Context, run *Run, q contract.SealBatchRequest, sealed record.Sealed) (artifact.Ref, error) {
+	// A crash between the two writes leaves a ledger record that the next execution writes again from the same request.
+	if _, err := artifact.ReplaceJSON(ctx, c.store(), run.Layout.Ledger(q.Step), q.Ledger); err != nil {
+		return artifact.Ref{}, err
+	}
+	return artifact.PutJSON(ctx, c.store(), run.Layout.Batch(q.Step), sealed)
+}
+
+func (c *Control) seal(ctx context.Context, run *Run, q contract.SealBatchRequest) (record.Sealed, error) {
+	t := run.Config.Train
+	opts := batch.Options{
+		Layout: run.Layout, Step: q.Step, WaitSeconds: q.WaitSeconds, Drops: len(q.Ledger.Dropped),
+		MicroBatchTokens: t.MicroBatchTokens, Temperature: run.Config.Rollout.Temperature,
+		Objective: Objective(run.Config),
+		Optim:     Optimizer(run.Config),
+	}
+	for _, g := range q.Groups {
+		opts.Groups = append(opts.Groups, batch.GroupUnit{
+			Group: record.Group{N: g.N, Problem: g.Problem, Tag: g.Tag, Submission: g.Submission}, Unit: g.Unit(),
+		})
+	}
+	return batch.Seal(ctx, c.store(), opts)
+}
+
+// Objective is the loss that a configuration asks for.
+func Objective(c *config.Config) rl.Objective {
+	o := c.Train.Objective
+	return rl.Objective{
+		Centering: rl.Centering(o.Centering), Rule: rl.Rule(o.Rule), Cap: o.Cap, Lo: o.Lo, Hi: o.Hi, TopK: c.Rollout.TopKRecord,
+	}
+}
+
+// Optimizer is the optimiser setting that a configuration asks for.
+func Optimizer(c *config.Config) rl.AdamW {
+	t := c.Train
+	return rl.AdamW{
+		LearningRate: t.LearningRate, Beta1: t.Beta1, Beta2: t.Beta2, Epsilon: t.Epsilon, WeightDecay: t.WeightDecay, ClipNorm: t.ClipNorm,
+	}
+}
+
+// closeLedger records the groups that were left at the end of the loop. Idempotence: the first stays.
+func (c *Control) closeLedger(ctx context.Context, q contract.CloseLedgerRequest, _ *Beat) (contract.Done, error) {
+	_, err := artifact.PutJSON(ctx, c.store(), q.Layout().LedgerEnd(), q.Ledger)
+	if fault.Is(err, fault.Stale) {
+		return contract.Done{}, nil
+	}
+	return contract.Done{}, err
+}
+
+// publish makes a version live: engines swap to it. Idempotence: by version; an older one changes nothing.
+func (c *Control) publish(ctx context.Context, q contract.PublishRequest, _ *Beat) (contract.Done, error) {
+	l := q.Layout()
+	var info record.Version
+	if _, err := artifact.GetJSON(ctx, c.store(), l.WeightsInfo(q.Version), &info); err != nil {
+		return contract.Done{}, err
+	}
+	if info.Digest != q.Digest {
+		return contract.Done{}, fault.New(fault.Corrupt, "PublishVersion", "version %d has digest %.12s, its step recorded %.12s", q.Version, info.Digest, q.Digest)
+	}
+	var live record.Live
+	if _, err := artifact.GetJSON(ctx, c.store(), l.Live(), &live); err != nil && !fault.Is(err, fault.NotFound) {
+		return contract.Done{}, err
+	} else if err == nil && live.Version >= q.Version {
+		return contract.Done{}, nil
+	}
+	_, err := artifact.ReplaceJSON(ctx, c.store(), l.Live(), record.Live{Version: q.Version, Digest: q.Digest})
+	return contract.Done{}, err
+}
+
+// summarize adds up the chunks of a validation. Idempotence: the record is a function of the chunks, except for its seconds; the first stays.
+func (c *Control) summarize(ctx context.Context, q contract.SummarizeRequest, _ *Beat) (contract.SummarizeResult, error) {
+	l := q.Layout()
+	var v record.Validation
+	if _, err := artifact.GetJSON(ctx, c.store(), l.Validation(q.Name), &v); err == nil {
+		return contract.SummarizeResult{Metrics: v.Metrics, Problems: v.Problems}, nil
+	} else if !fault.Is(err, fault.NotFound) {
+		return contract.SummarizeResult{}, err
+	}
+	var units []string
+	for u := range q.Units {
+		units = append(units, record.EvalUnit(q.Name, u))
+	}
+	v, err := batch.Summarize(ctx, c.store(), l, units)
+	if err != nil {
+		return contract.SummarizeResult{}, err
+	}
+	v.Name, v.Version, v.Source, v.Seconds = q.Name, q.Version, q.Source, q.Seconds
+	if err := record.CheckFinite(v); err != nil {
+		return contract.SummarizeResult{}, err
+	}
+	if _, err := artifact.PutJSON(ctx, c.store(), l.Validation(q.Name), v); err != nil {
+		return contract.SummarizeResult{}, err
+	}
+	return contract.SummarizeResult{Metrics: v.Metrics, Problems: v.Problems}, nil
+}
+
+// recordEvent stores an event. Idempotence: by id.
+func (c *Control) recordEvent(ctx context.Context, q contract.EventRequest, _ *Beat) (contract.Done, error) {
+	_, err := artifact.PutJSON(ctx, c.store(), q.Layout().Event(q.ID), q.Event)
+	return contract.Done{}, err
+}
+
+// writeReport renders the report from the store. Idempotence: a function of the records; replaced each time.
+func (c *Control) writeReport(ctx context.Context, q contract.ReportRequest, _ *Beat) (contract.ReportResult, error) {
+	page, err := c.Report(ctx, c.store(), q.Layout())
+	if err != nil {
+		return contract.ReportResult{}, err
+	}
+	ref, err := c.store().Replace(ctx, q.Layout().Report(), page)
+	return contract.ReportResult{Report: ref}, err
+}
+
+// Assets are the files that runs begin with. "bundled" stands for those of the program.
+type Assets interface {
+	// CopyModelFiles puts config.json, tokenizer and templates of a model directory into the lineage's
+	// base folder, after checking that this build understands them.
+	CopyModelFiles(ctx context.Context, s artifact.Store, l record.Layout, path string) error
+	// InitialState returns the trainer state of a model directory: its weights, zero moments.
+	InitialState(ctx context.Context, path string) (*engine.State, error)
+	// OpenShard opens a data shard; it can be read at any place.
+	OpenShard(name string) (fs.File, error)
+	// Excluded reads a list of identities that must not appear in the data.
+	Excluded(name string) (map[string]bool, error)
+}

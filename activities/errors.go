@@ -1,0 +1,113 @@
+package activities
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/steadyrl/steady/internal/fault"
+)
+
+// lastAttempt is the attempt from which a fault that may be a bug, or a sandbox that may be broken for
+// good, is final. Workers that die cost attempts too, so it is generous.
+const lastAttempt = 5
+
+// Details travel with a failure; the UI shows them.
+type Details struct {
+	Op   string `json:"op,omitempty"`
+	Hint string `json:"hint,omitempty"`
+}
+
+// toTemporal maps an error of the domain to one of Temporal. Cancellation passes unchanged: whether it was
+// asked for or came from a stopping worker is for the SDK to know.
+func toTemporal(ctx context.Context, err error) error {
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
+		return err
+	}
+	if _, ok := errors.AsType[*temporal.ApplicationError](err); ok {
+		return err
+	}
+	kind := fault.KindOf(err)
+	opts := temporal.ApplicationErrorOptions{NonRetryable: !kind.Retryable(), Cause: errors.Unwrap(err)}
+	text := err.Error()
+	if hint := fault.HintOf(err); hint != "" {
+		text += " — try: " + hint
+	}
+	if e, ok := errors.AsType[*fault.Error](err); ok {
+		opts.Details = []any{Details{Op: e.Op, Hint: fault.HintOf(err)}}
+	}
+	switch kind {
+	case fault.Stale:
+		opts.Category = temporal.ApplicationErrorCategoryBenign
+	case fault.Internal, fault.Infrastructure:
+		if activity.GetInfo(ctx).Attempt >= lastAttempt {
+			opts.NonRetryable = true
+		}
+	case fault.Busy:
+		opts.NextRetryDelay = busyDelay(activity.GetInfo(ctx).Attempt)
+	default:
+	}
+	return temporal.NewApplicationErrorWithOptions(text, string(kind), opts)
+}
+
+// busyDelay grows to ten seconds; a full disk or a busy engine is looked at again soon.
+func busyDelay(attempt int32) time.Duration {
+	return min(10*time.Second, 250*time.Millisecond*time.Duration(1<<min(attempt, 6)))
+}
+
+// guard runs an activity's body: it turns a panic into Internal, keeps the heartbeat going, notes an attempt that
+// follows a lost one, and maps the error. The heartbeat is the last value that progress was called with.
+func guard[Req, Res any](a *Notes, body func(ctx context.Context, req Req, beat *Beat) (Res, error)) func(context.Context, Req) (Res, error) {
+	return func(ctx context.Context, req Req) (res Res, err error) {
+		beat, stop := startBeat(ctx)
+		defer stop()
+		defer func() {
+			if p := recover(); p != nil {
+				err = toTemporal(ctx, fault.New(fault.Internal, activity.GetInfo(ctx).ActivityType.Name, "panic: %v\n%s", p, debug.Stack()))
+			}
+		}()
+		a.attempt(ctx, req)
+		res, err = body(ctx, req, beat)
+		return res, toTemporal(ctx, err)
+	}
+}
+
+// Beat sends heartbeats. Say replaces what is sent.
+type Beat struct{ values chan any }
+
+// Say sets what the next heartbeats carry; it never blocks for long.
+func (b *Beat) Say(format string, args ...any) { b.values <- fmt.Sprintf(format, args...) }
+
+// startBeat records a heartbeat at a third of the heartbeat time-out until stop is called. It does not stop
+// while an engine loads or computes; a hang is bounded by the start-to-close time-out.
+func startBeat(ctx context.Context) (*Beat, func()) {
+	timeout := activity.GetInfo(ctx).HeartbeatTimeout
+	b := &Beat{values: make(chan any)}
+	done := make(chan struct{})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		var tick <-chan time.Time
+		if timeout > 0 {
+			t := time.NewTicker(timeout / 3)
+			defer t.Stop()
+			tick = t.C
+		}
+		var last any
+		for {
+			select {
+			case <-done:
+				return
+			case last = <-b.values:
+			case <-tick:
+			}
+			activity.RecordHeartbeat(ctx, last)
+		}
+	}()
+	return b, func() { close(done); <-ended }
+}

@@ -1,0 +1,47 @@
+package activities
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+
+	"github.com/steadyrl/steady/internal/artifact"
+	"github.com/steadyrl/steady/internal/contract"
+	"github.com/steadyrl/steady/internal/record"
+)
+
+// Notes writes events of a run to the store: what the time line of failures and recoveries is made of. It is best
+// effort; a note that cannot be written is logged and never fails the work it is about.
+type Notes struct {
+	Store artifact.Store
+	Host  string // for people
+}
+
+// attempt notes that an activity runs again after an attempt that failed or was lost with its worker.
+func (n *Notes) attempt(ctx context.Context, req any) {
+	info := activity.GetInfo(ctx)
+	k, ok := req.(keyed)
+	if info.Attempt == 1 || !ok {
+		return
+	}
+	n.Write(ctx, k.Key(), record.Event{
+		Kind: "retried", Where: info.ActivityType.Name,
+		Message: fmt.Sprintf("attempt %d began on %s (activity %s of %s)", info.Attempt, n.Host, info.ActivityID, info.WorkflowExecution.ID),
+	})
+}
+
+type keyed interface{ Key() contract.RunKey }
+
+// Write stores an event; Time is set if empty.
+func (n *Notes) Write(ctx context.Context, k contract.RunKey, e record.Event) {
+	now := time.Now().UTC()
+	if e.Time == "" {
+		e.Time = now.Format("2006-01-02T15:04:05.000Z07:00")
+	}
+	id := fmt.Sprintf("%s-%s", now.Format("20060102T150405.000000000"), artifact.Digest([]byte(e.Where + e.Message))[:8])
+	if _, err := artifact.PutJSON(ctx, n.Store, k.Layout().Event(id), e); err != nil {
+		activity.GetLogger(ctx).Warn("an event was not recorded", "kind", e.Kind, "where", e.Where, "error", err)
+	}
+}

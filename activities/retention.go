@@ -1,0 +1,81 @@
+package activities
+
+import (
+	"context"
+	"strconv"
+	"strings"
+
+	"github.com/steadyrl/steady/internal/checkpoint"
+	"github.com/steadyrl/steady/internal/contract"
+	"github.com/steadyrl/steady/internal/learner"
+)
+
+// retain removes what nobody can need once a checkpoint of the step is verified: weight versions that no group in
+// flight may ask for, and older checkpoints beyond the number that the configuration keeps. Sealed batches, results,
+// ledgers, validations and trajectories stay; a later rule may thin out top-k records (retention.replay).
+//
+// Idempotence: what is gone is gone. Nothing is removed unless the checkpoint of the step verifies.
+func (c *Control) retain(ctx context.Context, q contract.RetentionRequest, _ *Beat) (contract.Done, error) {
+	run, err := c.Runs.Of(ctx, q.RunKey)
+	if err != nil {
+		return contract.Done{}, err
+	}
+	dir, err := c.store().Path(run.Layout.Checkpoint(q.Step))
+	if err != nil {
+		return contract.Done{}, err
+	}
+	if _, err := checkpoint.Verify(ctx, dir); err != nil {
+		return contract.Done{}, err
+	}
+	if err := c.retainWeights(ctx, run, q); err != nil {
+		return contract.Done{}, err
+	}
+	return contract.Done{}, c.retainCheckpoints(ctx, run, q.Step)
+}
+
+// retainWeights keeps the versions that a group of the threshold, a validation in flight or an export may ask for.
+func (c *Control) retainWeights(ctx context.Context, run *Run, q contract.RetentionRequest) error {
+	names, err := c.store().List(ctx, strings.TrimSuffix(run.Layout.Weights(0), "000000.safetensors"))
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		base := name[strings.LastIndexByte(name, '/')+1:]
+		version, err := strconv.Atoi(strings.TrimSuffix(base, ".safetensors"))
+		if err == nil && version <= q.Step-(q.Threshold+2) {
+			if err := c.store().Remove(ctx, name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// retainCheckpoints keeps the newest ones, the milestones, and the first one as long as it is among these.
+func (c *Control) retainCheckpoints(ctx context.Context, run *Run, step int) error {
+	dir, err := c.store().Path(run.Layout.Checkpoints())
+	if err != nil {
+		return err
+	}
+	steps, err := learner.Checkpoints(dir)
+	if err != nil {
+		return err
+	}
+	keep := run.Config.Retention.Checkpoints
+	milestone := run.Config.Retention.MilestoneEvery
+	newer := 0
+	for i := len(steps) - 1; i >= 0; i-- {
+		s := steps[i]
+		if s > step {
+			continue
+		}
+		newer++
+		if newer <= keep || milestone > 0 && s%milestone == 0 {
+			continue
+		}
+		if err := c.store().Remove(ctx, run.Layout.Checkpoint(s)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

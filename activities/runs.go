@@ -1,0 +1,111 @@
+package activities
+
+import (
+	"context"
+	"sync"
+
+	"github.com/steadyrl/steady/config"
+	"github.com/steadyrl/steady/internal/artifact"
+	"github.com/steadyrl/steady/internal/contract"
+	"github.com/steadyrl/steady/internal/dataset"
+	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/record"
+	"github.com/steadyrl/steady/internal/tokenizer"
+	"github.com/steadyrl/steady/internal/weights"
+)
+
+// Runs reads the configuration and the record of runs from the store and remembers the last few. All roles
+// share one.
+type Runs struct {
+	Store artifact.Store
+	// Backend is the engine of this worker; a run that asks for another one is Invalid here.
+	Backend string
+
+	mu    sync.Mutex
+	known map[contract.RunKey]*Run
+}
+
+// Run is what activities need to know of a lineage.
+type Run struct {
+	Config *config.Config
+	Layout record.Layout
+	Vocab  int // of the model
+
+	mu      sync.Mutex
+	tok     *tokenizer.Tokenizer
+	dataset *dataset.Set
+}
+
+const maxKnownRuns = 16
+
+// Of returns the run of a key. Errors: NotFound or Corrupt (no such run in this store), Invalid (this worker
+// cannot serve it).
+func (r *Runs) Of(ctx context.Context, k contract.RunKey) (*Run, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if run := r.known[k]; run != nil {
+		return run, nil
+	}
+	l := k.Layout()
+	data, _, err := r.Store.Get(ctx, l.ConfigFile())
+	if err != nil {
+		return nil, err
+	}
+	c, _, err := config.DecodeJSON(data)
+	if err != nil {
+		return nil, err
+	}
+	if c.Engine.Backend != r.Backend {
+		return nil, fault.New(fault.Invalid, "activities.Runs", "run %s needs the engine %q, this worker has %q", k.Run, c.Engine.Backend, r.Backend).
+			WithHint("start workers with --engine %s", c.Engine.Backend)
+	}
+	if r.known == nil || len(r.known) >= maxKnownRuns {
+		r.known = map[contract.RunKey]*Run{}
+	}
+	run := &Run{Config: c, Layout: l}
+	dir, err := r.Store.Path(l.Base())
+	if err != nil {
+		return nil, err
+	}
+	mc, err := weights.LoadConfig(dir)
+	if err != nil {
+		return nil, err
+	}
+	run.Vocab = mc.Vocab
+	r.known[k] = run
+	return run, nil
+}
+
+// Tokenizer returns the tokenizer of a run, loaded once.
+func (r *Runs) Tokenizer(run *Run) (*tokenizer.Tokenizer, error) {
+	run.mu.Lock()
+	defer run.mu.Unlock()
+	if run.tok != nil {
+		return run.tok, nil
+	}
+	dir, err := r.Store.Path(run.Layout.Base())
+	if err != nil {
+		return nil, err
+	}
+	run.tok, err = tokenizer.Load(dir)
+	return run.tok, err
+}
+
+// Dataset returns the prepared data of a run, opened once. Errors: NotFound (not prepared yet), Corrupt.
+func (r *Runs) Dataset(ctx context.Context, run *Run) (*dataset.Set, error) {
+	run.mu.Lock()
+	defer run.mu.Unlock()
+	if run.dataset != nil {
+		return run.dataset, nil
+	}
+	var d record.Dataset
+	if _, err := artifact.GetJSON(ctx, r.Store, run.Layout.Dataset(), &d); err != nil {
+		return nil, err
+	}
+	dir, err := r.Store.Path(d.Dir)
+	if err != nil {
+		return nil, err
+	}
+	run.dataset, err = dataset.Open(dir)
+	return run.dataset, err
+}

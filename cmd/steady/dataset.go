@@ -1,0 +1,62 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/steadyrl/steady/internal/dataset"
+)
+
+type datasetCmd struct {
+	Decisions datasetDecisionsCmd `cmd:"" help:"Print the decision for every input row as JSON lines."`
+	Check     datasetCheckCmd     `cmd:"" help:"Verify digests and that the splits are disjoint under every key."`
+	Funnel    datasetFunnelCmd    `cmd:"" help:"Print how many rows each rule dropped."`
+}
+
+// datasetDir is a prepared data set.
+type datasetDir struct {
+	Dir string `arg:"" type:"existingdir" help:"Directory of the prepared data set."`
+}
+
+type datasetDecisionsCmd struct{ datasetDir }
+
+// Run prints a line for every row, in input order.
+func (c *datasetDecisionsCmd) Run(s *streams) error {
+	rows, err := dataset.Decisions(c.Dir)
+	if err != nil {
+		return err
+	}
+	for _, d := range rows {
+		if err := printJSON(s.out, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type datasetCheckCmd struct{ datasetDir }
+
+// Run verifies the data set.
+func (c *datasetCheckCmd) Run(s *streams) error {
+	if err := dataset.Check(c.Dir); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(s.out, "digests agree, the splits are disjoint")
+	return err
+}
+
+type datasetFunnelCmd struct{ datasetDir }
+
+// Run prints the counts by reason.
+func (c *datasetFunnelCmd) Run(s *streams) error {
+	set, err := dataset.Open(c.Dir)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(s.out, "%-20s %7d\n", "rows", set.Manifest.Rows)
+	for _, r := range set.Manifest.Reasons {
+		if r.Rows > 0 {
+			fmt.Fprintf(s.out, "%-20s %7d\n", r.Name, r.Rows)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,268 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/steadyrl/steady/config"
+	"github.com/steadyrl/steady/internal/artifact"
+	"github.com/steadyrl/steady/internal/contract"
+	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/record"
+	"github.com/steadyrl/steady/internal/ui"
+)
+
+type demoCmd struct {
+	serverFlags
+	engineFlags
+	configFlags
+	Name     string `name:"run" help:"Name of the run, its workflow id." default:"demo"`
+	Fresh    bool   `help:"Start a new run under the first free name (NAME-2, NAME-3, ...)."`
+	Keep     bool   `help:"Keep the server and the Web UI up after the run, until interrupted."`
+	ReportTo string `name:"report" help:"Where the HTML report is copied to." default:"report.html" type:"path"`
+}
+
+// Run runs the demo from start to report, or goes on where an interrupted one stopped.
+func (d *demoCmd) Run(ctx context.Context, s *streams) error {
+	cfg, sources, err := d.load("demo")
+	if err != nil {
+		return err
+	}
+	if err := cfg.Validate(sources); err != nil {
+		return err
+	}
+	d.follow(cfg)
+	display := ui.New(os.Stdout)
+	defer display.Close()
+	display.Event("starting the Temporal server and all workers")
+	l, err := startLocal(ctx, d.serverFlags, d.engineFlags, nil, display.Event)
+	if err != nil {
+		return err
+	}
+	defer l.stop()
+	display.Event("Web UI: %s", l.server.UI())
+	run, err := d.attach(ctx, l, cfg, display)
+	if err != nil {
+		return err
+	}
+	out, err := watch(ctx, l, run, display)
+	if rerr := d.copyReport(ctx, l, run.GetID(), display); err == nil {
+		err = rerr
+	}
+	if err != nil {
+		return err
+	}
+	display.Close()
+	if err := d.results(ctx, s, l, run.GetID(), out); err != nil {
+		return err
+	}
+	if d.Keep {
+		fmt.Fprintf(s.out, "\nthe Web UI stays up at %s until Ctrl-C\n", l.server.UI())
+		<-ctx.Done()
+	}
+	return nil
+}
+
+// follow lets the configuration choose what the flags leave open.
+func (d *demoCmd) follow(c *config.Config) {
+	d.Engine = c.Engine.Backend
+	if d.Threads == 0 {
+		d.Threads = c.Engine.Threads
+	}
+	d.MaxSequences = c.Engine.MaxSequences
+	if d.Python == "" {
+		d.Python = c.Sandbox.Python
+	}
+	if d.Slots == 0 {
+		d.Slots = c.Sandbox.Slots
+	}
+}
+
+// attach starts the run, or finds the one of that name.
+func (d *demoCmd) attach(ctx context.Context, l *local, cfg *config.Config, display *ui.Display) (client.WorkflowRun, error) {
+	text, err := cfg.JSON()
+	if err != nil {
+		return nil, err
+	}
+	name := d.Name
+	for i := 2; ; i++ {
+		desc, err := l.client.DescribeWorkflowExecution(ctx, name, "")
+		if _, ok := errors.AsType[*serviceerror.NotFound](err); ok {
+			break
+		}
+		if err != nil {
+			return nil, fault.New(fault.Lost, "demo", "ask for the run %s: %w", name, err)
+		}
+		if d.Fresh {
+			name = fmt.Sprintf("%s-%d", d.Name, i)
+			continue
+		}
+		return d.existing(ctx, l, name, desc.GetWorkflowExecutionInfo().GetStatus(), text, display)
+	}
+	run, err := l.client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
+		ID: name, TaskQueue: contract.QueueControl,
+		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
+		StaticSummary:            "recipe " + cfg.Recipe,
+		Memo:                     map[string]any{"config_digest": artifact.Digest(text), "steady": version()},
+	}, contract.TrainRun, json.RawMessage(text))
+	if err != nil {
+		return nil, fault.New(fault.Lost, "demo", "start the run: %w", err)
+	}
+	display.Event("run %s started", name)
+	return run, nil
+}
+
+// existing goes on with a run of the same configuration, and refuses one of another.
+func (d *demoCmd) existing(ctx context.Context, l *local, name string, status enumspb.WorkflowExecutionStatus, text []byte, display *ui.Display) (client.WorkflowRun, error) {
+	var r record.Run
+	_, err := artifact.GetJSON(ctx, l.store, record.Layout{Run: name, Lineage: "l0"}.RunFile(), &r)
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		return nil, err
+	}
+	if err == nil && r.ConfigDigest != artifact.Digest(text) {
+		return nil, fault.New(fault.Invalid, "demo", "the run %s exists with another configuration", name).
+			WithHint("run with --fresh, or choose a name with --run")
+	}
+	switch status {
+	case enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING:
+		display.Event("run %s goes on where it was", name)
+	case enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED:
+		display.Event("run %s is complete; --fresh starts another", name)
+	default:
+		return nil, fault.New(fault.Invalid, "demo", "the run %s ended as %s", name, status).
+			WithHint("run with --fresh to start another; its records stay in %s", l.store.Root())
+	}
+	return l.client.GetWorkflow(ctx, name, ""), nil
+}
+
+// watch shows the progress until the run ends.
+func watch(ctx context.Context, l *local, run client.WorkflowRun, display *ui.Display) (contract.RunOutput, error) {
+	type end struct {
+		out contract.RunOutput
+		err error
+	}
+	ended := make(chan end, 1)
+	go func() {
+		var e end
+		e.err = run.Get(ctx, &e.out)
+		ended <- e
+	}()
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case e := <-ended:
+			showProgress(ctx, l, run.GetID(), display)
+			return e.out, runError(ctx, e.err)
+		case <-tick.C:
+			showProgress(ctx, l, run.GetID(), display)
+		case <-ctx.Done():
+			return contract.RunOutput{}, ctx.Err()
+		}
+	}
+}
+
+// showProgress is best effort: while the server restarts there is nothing to show.
+func showProgress(ctx context.Context, l *local, id string, display *ui.Display) {
+	qctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	v, err := l.client.QueryWorkflow(qctx, id, "", contract.QueryProgress)
+	if err != nil {
+		return
+	}
+	var p contract.Progress
+	if v.Get(&p) == nil {
+		display.Update(uiState(id, p))
+	}
+}
+
+func uiState(id string, p contract.Progress) ui.State {
+	s := ui.State{
+		Run: id, Phase: p.Phase, Detail: "", Step: p.Step, Steps: p.Steps, Paused: p.Paused, Trainer: p.Trainer,
+		Open: p.Open, Done: p.Done, Trained: p.Trained, Drops: p.Drops,
+		Reward: p.Last.RewardMean, Lag: p.Last.LagMean, Seconds: p.Last.Seconds,
+	}
+	for _, r := range p.Dev {
+		s.Dev = append(s.Dev, uiRow(r))
+	}
+	return s
+}
+
+func uiRow(r contract.DevRow) ui.DevRow {
+	name := fmt.Sprint(r.Version)
+	if r.Name == "export" {
+		name = "export"
+	}
+	return ui.DevRow{
+		Name: name, Problems: r.Problems, Solved: r.Solved, Acc: r.Acc, PassRate: r.PassRate,
+		FormatOK: r.FormatOK, ToolUsed: r.ToolUsed, LengthCut: r.CutShare,
+	}
+}
+
+// runError turns the end of a workflow into an error for a person: the innermost failure and its hint.
+func runError(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	if temporal.IsCanceledError(err) {
+		return &exitError{exitInterrupted, errors.New("the run was cancelled; what was finished is kept")}
+	}
+	if app, ok := errors.AsType[*temporal.ApplicationError](err); ok {
+		return &exitError{exitRunFailed, fmt.Errorf("the run failed: %s (%s)", app.Message(), app.Type())}
+	}
+	return &exitError{exitRunFailed, fmt.Errorf("the run failed: %w", err)}
+}
+
+func (d *demoCmd) copyReport(ctx context.Context, l *local, id string, display *ui.Display) error {
+	ctx = context.WithoutCancel(ctx)
+	data, _, err := l.store.Get(ctx, record.Layout{Run: id, Lineage: "l0"}.Report())
+	if fault.Is(err, fault.NotFound) {
+		return nil // the run was interrupted before it had one
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(d.ReportTo, data, 0o644); err != nil { //nolint:gosec // a report is for everybody
+		return fault.New(fault.Invalid, "demo", "write the report: %w", err).WithHint("choose another place with --report")
+	}
+	return nil
+}
+
+// results prints the table, and fails if accuracy did not rise.
+func (d *demoCmd) results(ctx context.Context, s *streams, l *local, id string, out contract.RunOutput) error {
+	rows := make([]ui.DevRow, 0, len(out.Dev)+1)
+	for _, r := range out.Dev {
+		rows = append(rows, uiRow(r))
+	}
+	var exported record.Validation
+	if _, err := artifact.GetJSON(ctx, l.store, record.Layout{Run: id, Lineage: "l0"}.Validation("export"), &exported); err != nil {
+		return err
+	}
+	m := exported.Metrics
+	rows = append(rows, ui.DevRow{
+		Name: "export", Problems: exported.Problems, Solved: m.Solved, Acc: m.Acc, PassRate: m.PassRate,
+		FormatOK: m.FormatOK, ToolUsed: m.ToolUsed, LengthCut: float64(m.LengthCut) / float64(max(exported.Problems, 1)),
+	})
+	root := l.store.Root()
+	fmt.Fprintf(s.out, "\n%s\n\n", ui.DevTable(rows))
+	fmt.Fprintf(s.out, "run        %s: %d steps, %d trajectories trained, %d groups dropped\n", id, out.Step, out.Trained, out.Drops)
+	fmt.Fprintf(s.out, "state      %s (FP32 weights and optimiser)\n", out.StateDigest)
+	fmt.Fprintf(s.out, "weights    %s (published BF16)\n", out.WeightsDigest)
+	fmt.Fprintf(s.out, "export     %s (verified; steady verify-export checks it again)\n", filepath.Join(root, filepath.FromSlash(out.Export)))
+	fmt.Fprintf(s.out, "report     %s\n", d.ReportTo)
+	fmt.Fprintf(s.out, "Web UI     %s while `steady dev --data %s` runs\n", l.server.UI(), d.Data)
+	if n := len(out.Dev); n >= 2 && out.Dev[n-1].Acc <= out.Dev[0].Acc {
+		return &exitError{exitRunFailed, fmt.Errorf("accuracy did not rise: %.2f %% at step 0, %.2f %% at the end", 100*out.Dev[0].Acc, 100*out.Dev[n-1].Acc)}
+	}
+	return nil
+}

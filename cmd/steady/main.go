@@ -1,0 +1,144 @@
+// Command steady is the one binary of the project: workers, development server, tools.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/sandbox"
+)
+
+// Exit codes.
+const (
+	exitDone        = 0
+	exitRunFailed   = 1
+	exitUsage       = 2 // usage or configuration
+	exitUnreachable = 3 // Temporal cannot be reached
+	exitInterrupted = 4
+	exitMismatch    = 5 // a verification found a difference
+)
+
+// cli is the grammar of the command line.
+type cli struct {
+	Demo         demoCmd         `cmd:"" help:"Run the bundled demo: development server, all workers, one whole run, report."`
+	Dev          devCmd          `cmd:"" help:"Start the Temporal development server with its Web UI and all workers, and serve until interrupted."`
+	Worker       workerCmd       `cmd:"" help:"Serve roles against a Temporal server."`
+	Config       configCmd       `cmd:"" help:"Print and check configurations."`
+	Doctor       doctorCmd       `cmd:"" help:"Say what this machine can do, and what to do about what is missing."`
+	Sandbox      sandboxCmd      `cmd:"" help:"Run one program in the sandbox."`
+	Judge        judgeCmd        `cmd:"" help:"Judge responses from a JSON Lines file."`
+	Dataset      datasetCmd      `cmd:"" help:"Prepare and look at data sets."`
+	Pretrain     pretrainCmd     `cmd:"" help:"Warm-start the demo model from its generated corpus."`
+	VerifyExport verifyExportCmd `cmd:"" help:"Verify an exported model against its certificate."`
+	Report       reportCmd       `cmd:"" help:"Render the report of a run."`
+	Ledger       ledgerCmd       `cmd:"" help:"Print and check the ledger of a run."`
+	Version      versionCmd      `cmd:"" help:"Print the version."`
+}
+
+func main() {
+	if sandbox.IsHelper() {
+		sandbox.HelperMain()
+	}
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run is main without the process.
+func run(args []string, out, errOut io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var c cli
+	code := -1
+	parser, err := kong.New(&c, kong.Name("steady"),
+		kong.Description("Durable RL post-training of code models. Exit status: 0 done, 1 the run failed, 2 usage or configuration, 3 Temporal not reachable, 4 interrupted, 5 verification mismatch."),
+		kong.Writers(out, errOut), kong.Exit(func(n int) { code = n }), kong.UsageOnError(),
+		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(&streams{out: out, err: errOut}))
+	if err != nil {
+		fmt.Fprintln(errOut, "error:", err)
+		return exitUsage
+	}
+	parsed, err := parser.Parse(args)
+	if code >= 0 { // --help
+		return code
+	}
+	if err != nil {
+		fmt.Fprintf(errOut, "error: %v\ntry: steady --help\n", err)
+		return exitUsage
+	}
+	return explain(ctx, parsed.Run(), errOut)
+}
+
+// streams are where commands print.
+type streams struct{ out, err io.Writer }
+
+// exitError carries an exit code of its own.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Unwrap() error { return e.err }
+
+// explain prints an error for a person and returns the exit code.
+func explain(ctx context.Context, err error, w io.Writer) int {
+	if err == nil {
+		return exitDone
+	}
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		fmt.Fprintln(w, "interrupted; nothing that was finished is lost")
+		return exitInterrupted
+	}
+	for line := range strings.Lines(err.Error()) {
+		fmt.Fprintln(w, "error:", strings.TrimRight(line, "\n"))
+	}
+	if hint := fault.HintOf(err); hint != "" {
+		fmt.Fprintln(w, "try:", hint)
+	}
+	if e, ok := errors.AsType[*exitError](err); ok {
+		return e.code
+	}
+	switch fault.KindOf(err) {
+	case fault.Invalid, fault.NotFound:
+		return exitUsage
+	case fault.Corrupt:
+		return exitMismatch
+	default:
+		return exitRunFailed
+	}
+}
+
+// version is the module version, or the revision it was built from.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	v := info.Main.Version
+	if v == "" || v == "(devel)" {
+		v = "devel"
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && len(s.Value) >= 12 && !strings.Contains(v, s.Value[:12]) {
+			v += " " + s.Value[:12]
+		}
+	}
+	return v
+}
+
+type versionCmd struct{}
+
+// Run prints the version.
+func (versionCmd) Run(s *streams) error {
+	_, err := fmt.Fprintln(s.out, "steady", version())
+	return err
+}

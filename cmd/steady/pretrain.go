@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/steadyrl/steady/internal/demo"
+	"github.com/steadyrl/steady/internal/engine"
+	"github.com/steadyrl/steady/internal/engine/cpu"
+	"github.com/steadyrl/steady/internal/model"
+	"github.com/steadyrl/steady/internal/pretrain"
+	"github.com/steadyrl/steady/internal/weights"
+)
+
+type pretrainCmd struct {
+	Out     string `help:"Directory of the model." default:"internal/demo/model" type:"path"`
+	Short   int    `help:"Steps without the tool section; default: those of the bundled model."`
+	Full    int    `help:"Steps with the prompt of a run; default: those of the bundled model."`
+	Threads int    `help:"Threads; 0 for all cores. The result does not depend on it."`
+}
+
+// Run trains the model and writes it.
+func (p *pretrainCmd) Run(ctx context.Context, s *streams) error {
+	o := pretrain.Default()
+	if p.Short > 0 {
+		o.ShortSteps = p.Short
+	}
+	if p.Full > 0 {
+		o.FullSteps = p.Full
+	}
+	o.NewTrainer = func(c model.Config, w *model.Weights) (engine.Trainer, error) {
+		return cpu.NewTrainer(c, w, cpu.Options{Threads: p.Threads})
+	}
+	one, mode := demo.Expected(o.Seed, o.Noise, 20)
+	fmt.Fprintf(s.out, "corpus: a perfect imitator is right in %.1f %% of its samples, %.1f %% of its most frequent answers\n", 100*one, 100*mode)
+	began := time.Now()
+	o.Progress = func(step, steps int, loss float64) {
+		if step%25 == 0 || step == steps {
+			fmt.Fprintf(s.out, "step %d of %d, loss %.4f, %s\n", step, steps, loss, time.Since(began).Round(time.Second))
+		}
+	}
+	w, tok, err := pretrain.Run(ctx, o)
+	if err != nil {
+		return err
+	}
+	if err := pretrain.Write(p.Out, w, tok); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(s.out, "wrote %s, weights %s\n", p.Out, weights.Digest(w))
+	return err
+}

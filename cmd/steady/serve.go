@@ -1,0 +1,240 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/contrib/envconfig"
+	"go.uber.org/zap"
+
+	"github.com/steadyrl/steady/internal/artifact"
+	"github.com/steadyrl/steady/internal/contract"
+	"github.com/steadyrl/steady/internal/devserver"
+	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/obs"
+	"github.com/steadyrl/steady/workers"
+)
+
+// engineFlags choose the engine and the interpreter of a worker process.
+type engineFlags struct {
+	Engine       string `help:"Engine: cpu or ref." default:"cpu" enum:"cpu,ref"`
+	Threads      int    `help:"Threads of the engine; 0 for all cores. Results do not depend on it."`
+	MaxSequences int    `help:"Sequences that one rollout engine generates at once." default:"64"`
+	Python       string `help:"Python interpreter of tools and judge; default: a 3.12 if found, else any python3 from 3.9 on." placeholder:"PATH"`
+	Slots        int    `help:"Python programs that run at once; 0 for the number of cores."`
+	LogLevel     string `help:"Level of the log file: debug, info, warn, error." default:"info" enum:"debug,info,warn,error"`
+}
+
+// workerOptions fills the options that all commands share.
+func (f engineFlags) workerOptions(c client.Client, namespace string, store artifact.Store, host string, roles []workers.Role, log *zap.Logger) (workers.Options, error) {
+	helper, err := os.Executable()
+	if err != nil {
+		return workers.Options{}, fault.New(fault.Internal, "steady", "find this program: %w", err)
+	}
+	return workers.Options{
+		Client: c, Namespace: namespace, Store: store, Roles: roles, Host: host, Backend: f.Engine, Threads: f.Threads,
+		MaxSequences: f.MaxSequences, Python: f.Python, Helper: helper, Slots: f.Slots, Version: version(), Log: log,
+	}, nil
+}
+
+func hostName() string {
+	h, err := os.Hostname()
+	if err != nil || h == "" {
+		return "localhost"
+	}
+	return h
+}
+
+type workerCmd struct {
+	engineFlags
+	Roles string `help:"Comma-separated: control, data, rollout, judge, trainer; or all." default:"all"`
+	Data  string `help:"Directory of the artifact store, shared by all workers of a run." default:".steady" type:"path"`
+	Name  string `help:"Name of this host; stable over restarts and unique among trainers. Default: the host name." placeholder:"NAME"`
+}
+
+// Run serves until interrupted. The connection follows the standard Temporal environment (TEMPORAL_ADDRESS,
+// TEMPORAL_NAMESPACE, TEMPORAL_TLS_*, TEMPORAL_API_KEY, or a profile).
+func (w *workerCmd) Run(ctx context.Context, s *streams) error {
+	roles, err := workers.ParseRoles(w.Roles)
+	if err != nil {
+		return err
+	}
+	log, closeLog, err := obs.NewLogger(obs.Options{Level: w.LogLevel, Console: s.err})
+	if err != nil {
+		return err
+	}
+	defer closeLog() //nolint:errcheck // the console needs no flush
+	store, err := artifact.NewFiles(filepath.Join(w.Data, "store"))
+	if err != nil {
+		return err
+	}
+	opts, err := envconfig.LoadDefaultClientOptions()
+	if err != nil {
+		return fault.New(fault.Invalid, "worker", "Temporal configuration: %w", err)
+	}
+	opts.Logger = obs.SDKLogger(log)
+	c, err := client.DialContext(ctx, opts)
+	if err != nil {
+		return unreachable(opts.HostPort, err)
+	}
+	defer c.Close()
+	name := w.Name
+	if name == "" {
+		name = hostName()
+	}
+	o, err := w.workerOptions(c, namespaceOf(opts), store, name, roles, log)
+	if err != nil {
+		return err
+	}
+	set, err := workers.Start(ctx, o)
+	if err != nil {
+		return err
+	}
+	log.Info("serving", zap.String("roles", w.Roles), zap.String("host", name), zap.String("store", store.Root()))
+	<-ctx.Done()
+	return set.Stop()
+}
+
+func namespaceOf(o client.Options) string {
+	if o.Namespace == "" {
+		return client.DefaultNamespace
+	}
+	return o.Namespace
+}
+
+func unreachable(address string, err error) error {
+	if address == "" {
+		address = client.DefaultHostPort
+	}
+	return &exitError{exitUnreachable, fault.New(fault.Lost, "connect", "Temporal at %s does not answer: %w", address, err).
+		WithHint("start `steady dev`, or set TEMPORAL_ADDRESS")}
+}
+
+// serverFlags say where the development server and the data live.
+type serverFlags struct {
+	Data     string `help:"Directory of the artifact store, the server's database and logs." default:".steady" type:"path"`
+	Port     int    `help:"Port of the Temporal server." default:"7233"`
+	UIPort   int    `help:"Port of the Web UI." default:"8233"`
+	Temporal string `help:"The temporal program; default: beside steady, in .tools, or on PATH." placeholder:"PATH"`
+}
+
+// local is a development server with a client, a store and workers.
+type local struct {
+	server *devserver.Server
+	client client.Client
+	store  *artifact.Files
+	set    *workers.Set
+	log    *zap.Logger
+	close  []func()
+}
+
+// startLocal starts the development server and all roles in this process.
+func startLocal(ctx context.Context, f serverFlags, e engineFlags, console io.Writer, event func(format string, args ...any)) (*local, error) {
+	l := &local{}
+	if err := l.start(ctx, f, e, console, event); err != nil {
+		l.stop()
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *local) start(ctx context.Context, f serverFlags, e engineFlags, console io.Writer, event func(string, ...any)) error {
+	binary, err := devserver.Find(ctx, f.Temporal)
+	if err != nil {
+		return err
+	}
+	log, closeLog, err := obs.NewLogger(obs.Options{
+		Level: e.LogLevel, File: filepath.Join(f.Data, "logs", "steady.log"), Console: console, ConsoleLevel: "warn",
+	})
+	if err != nil {
+		return err
+	}
+	l.log = log
+	l.close = append(l.close, func() { _ = closeLog() })
+	if l.store, err = artifact.NewFiles(filepath.Join(f.Data, "store")); err != nil {
+		return err
+	}
+	var attrs []devserver.Attribute
+	for _, a := range contract.SearchAttributes() {
+		attrs = append(attrs, devserver.Attribute{Name: a.Name, Type: a.Type.String()})
+	}
+	// The server outlives ctx, so that workers can drain before it stops.
+	sctx, stopServer := context.WithCancel(context.WithoutCancel(ctx))
+	l.close = append(l.close, stopServer)
+	l.server, err = devserver.Start(sctx, devserver.Options{
+		Binary: binary, DBFile: filepath.Join(f.Data, "temporal", "temporal.db"), Port: f.Port, UIPort: f.UIPort,
+		Attributes: attrs, OnEvent: func(ev devserver.Event) {
+			if ev.Err != nil {
+				event("the Temporal server went down (%v), restart %d", ev.Err, ev.Restarts)
+			} else {
+				event("the Temporal server answers again")
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	opts := client.Options{HostPort: l.server.Address(), Logger: obs.SDKLogger(log)}
+	if l.client, err = client.DialContext(ctx, opts); err != nil {
+		return unreachable(opts.HostPort, err)
+	}
+	l.close = append(l.close, l.client.Close)
+	o, err := e.workerOptions(l.client, client.DefaultNamespace, l.store, hostName(), workers.AllRoles(), log)
+	if err != nil {
+		return err
+	}
+	l.set, err = workers.Start(ctx, o)
+	return err
+}
+
+// stop drains the workers, then stops the server.
+func (l *local) stop() {
+	if l.set != nil {
+		if err := l.set.Stop(); err != nil {
+			l.log.Warn("workers did not stop cleanly", zap.Error(err))
+		}
+	}
+	if l.client != nil {
+		l.client.Close()
+	}
+	if l.server != nil {
+		l.server.Stop()
+	}
+	for i := len(l.close) - 1; i >= 0; i-- {
+		l.close[i]()
+	}
+}
+
+type devCmd struct {
+	serverFlags
+	engineFlags
+}
+
+// Run serves until interrupted.
+func (d *devCmd) Run(ctx context.Context, s *streams) error {
+	l, err := startLocal(ctx, d.serverFlags, d.engineFlags, s.err, func(format string, args ...any) {
+		fmt.Fprintf(s.err, format+"\n", args...)
+	})
+	if err != nil {
+		return err
+	}
+	defer l.stop()
+	fmt.Fprintf(s.out, `Temporal server  %s
+Web UI           %s
+artifact store   %s
+
+start a run from another terminal:
+  steady config print --recipe demo --json > run.json
+  temporal workflow start --address %s --type TrainRun --task-queue steady --workflow-id r1 --input-file run.json
+`, l.server.Address(), l.server.UI(), l.store.Root(), l.server.Address())
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-l.server.Done():
+		return fault.New(fault.Lost, "dev", "the Temporal server ended and could not be restarted").WithHint("read the log in %s", filepath.Join(d.Data, "temporal"))
+	}
+}

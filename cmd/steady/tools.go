@@ -1,0 +1,280 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/steadyrl/steady/internal/artifact"
+	"github.com/steadyrl/steady/internal/doctor"
+	"github.com/steadyrl/steady/internal/engine"
+	"github.com/steadyrl/steady/internal/engine/cpu"
+	"github.com/steadyrl/steady/internal/export"
+	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/judge"
+	"github.com/steadyrl/steady/internal/ledger"
+	"github.com/steadyrl/steady/internal/model"
+	"github.com/steadyrl/steady/internal/record"
+	"github.com/steadyrl/steady/internal/report"
+	"github.com/steadyrl/steady/internal/sandbox"
+)
+
+type doctorCmd struct {
+	serverFlags
+	Python string `help:"Python interpreter to check." placeholder:"PATH"`
+	JSON   bool   `help:"Print JSON."`
+}
+
+// Run prints the checks; the exit status is 1 if one failed.
+func (d *doctorCmd) Run(ctx context.Context, s *streams) error {
+	o := doctor.Options{DataDir: d.Data, Temporal: d.Temporal, Port: d.Port, UIPort: d.UIPort}
+	o.UseSandbox(d.Python, "")
+	checks := doctor.Examine(ctx, o)
+	text := []byte(doctor.Text(checks))
+	if d.JSON {
+		var err error
+		if text, err = doctor.JSON(checks); err != nil {
+			return err
+		}
+	}
+	if _, err := s.out.Write(text); err != nil {
+		return err
+	}
+	if doctor.Failed(checks) {
+		return &exitError{exitRunFailed, fmt.Errorf("this machine lacks something a run needs")}
+	}
+	return nil
+}
+
+// sandboxFlags open a sandbox.
+type sandboxFlags struct {
+	Python string `help:"Python interpreter; default: a 3.12 if found, else any python3 from 3.9 on." placeholder:"PATH"`
+	Slots  int    `help:"Programs at once; 0 for the number of cores."`
+}
+
+func (f sandboxFlags) open(ctx context.Context, warn io.Writer) (*sandbox.Sandbox, error) {
+	py, err := sandbox.FindPython(ctx, f.Python)
+	if err != nil {
+		return nil, err
+	}
+	if py.Warning != "" {
+		fmt.Fprintln(warn, "warning:", py.Warning)
+	}
+	return sandbox.New(ctx, sandbox.Options{Python: py, Slots: f.Slots})
+}
+
+type sandboxCmd struct {
+	Run_ sandboxRunCmd `cmd:"" name:"run" help:"Run a program under the limits of the judge."` //nolint:revive,stylecheck // Run is kong's method
+}
+
+type sandboxRunCmd struct {
+	sandboxFlags
+	Stdin   string `help:"File given to the program on standard input." type:"existingfile" placeholder:"FILE"`
+	JSON    bool   `help:"Print one JSON object instead of the program's output."`
+	Program string `arg:"" type:"existingfile" help:"Python program."`
+}
+
+// Run runs the program. The exit status is 0 whatever the program did.
+func (c *sandboxRunCmd) Run(ctx context.Context, s *streams) error {
+	box, err := c.open(ctx, s.err)
+	if err != nil {
+		return err
+	}
+	defer box.Close() //nolint:errcheck // nothing runs any more
+	p := sandbox.Program{}
+	if p.Source, err = os.ReadFile(c.Program); err != nil {
+		return fault.New(fault.Invalid, "sandbox run", "%w", err)
+	}
+	if c.Stdin != "" {
+		if p.Stdin, err = os.ReadFile(c.Stdin); err != nil {
+			return fault.New(fault.Invalid, "sandbox run", "%w", err)
+		}
+	}
+	r, err := box.Run(ctx, p)
+	if err != nil {
+		return err
+	}
+	if !c.JSON {
+		_, _ = s.out.Write(r.Stdout)
+		_, _ = s.err.Write(r.Stderr)
+		fmt.Fprintf(s.err, "outcome %s, exit code %d, %.3f s charged\n", r.Outcome, r.ExitCode, r.ChargedSeconds)
+		return nil
+	}
+	return printJSON(s.out, struct {
+		sandbox.Result
+		Stdout string `json:"stdout"`
+		Stderr string `json:"stderr"`
+	}{r, strings.ToValidUTF8(string(r.Stdout), "\uFFFD"), strings.ToValidUTF8(string(r.Stderr), "\uFFFD")})
+}
+
+func printJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return fault.New(fault.Internal, "print", "%w", err)
+	}
+	return nil
+}
+
+type judgeCmd struct {
+	sandboxFlags
+	Cases string `required:"" type:"existingfile" placeholder:"FILE" help:"JSON Lines: {\"id\", \"response_text\", \"tests\": [{\"input\", \"output\"}]}."`
+}
+
+// Run judges every case, side by side, and prints the verdicts in order.
+func (c *judgeCmd) Run(ctx context.Context, s *streams) error {
+	box, err := c.open(ctx, s.err)
+	if err != nil {
+		return err
+	}
+	defer box.Close() //nolint:errcheck // nothing runs any more
+	f, err := os.Open(c.Cases)
+	if err != nil {
+		return fault.New(fault.Invalid, "judge", "%w", err)
+	}
+	defer f.Close()
+	j := judge.New(judge.Options{Runner: box})
+	type result struct {
+		ID json.RawMessage `json:"id"`
+		judge.Verdict
+	}
+	var pending []chan result
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(2 * box.Slots())
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<30)
+	for n := 1; lines.Scan(); n++ {
+		var in struct {
+			ID       json.RawMessage `json:"id"`
+			Response string          `json:"response_text"`
+			Tests    []judge.Test    `json:"tests"`
+		}
+		if err := json.Unmarshal(lines.Bytes(), &in); err != nil {
+			return fault.New(fault.Invalid, "judge", "%s line %d: %w", c.Cases, n, err)
+		}
+		out := make(chan result, 1)
+		pending = append(pending, out)
+		g.Go(func() error {
+			v, err := j.Judge(ctx, in.Response, in.Tests)
+			out <- result{in.ID, v}
+			return err
+		})
+	}
+	if err := lines.Err(); err != nil {
+		return fault.New(fault.Invalid, "judge", "%s: %w", c.Cases, err)
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for _, p := range pending {
+		if err := printJSON(s.out, <-p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type verifyExportCmd struct {
+	Dir string `arg:"" type:"existingdir" help:"Directory of the exported model."`
+}
+
+// Run verifies every file and tensor; a difference ends with exit status 5.
+func (c *verifyExportCmd) Run(ctx context.Context, s *streams) error {
+	cert, err := export.Verify(ctx, c.Dir, func(m model.Config) (engine.Sampler, error) { return cpu.NewSampler(m, cpu.Options{}) })
+	if fault.Is(err, fault.Corrupt) {
+		return &exitError{exitMismatch, err}
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(s.out, "verified: %d tensors, %d bytes, weights %s\n", len(cert.Tensors), cert.TotalBytes, cert.WeightsDigest)
+	return err
+}
+
+// runFlags name a run in a store.
+type runFlags struct {
+	Data    string `help:"Directory of the artifact store." default:".steady" type:"path"`
+	Lineage string `help:"Lineage of the run." default:"l0"`
+	Name    string `arg:"" name:"run" help:"Name of the run."`
+}
+
+func (f runFlags) open(ctx context.Context) (artifact.Store, record.Layout, error) {
+	l := record.Layout{Run: f.Name, Lineage: f.Lineage}
+	store, err := artifact.NewFiles(filepath.Join(f.Data, "store"))
+	if err != nil {
+		return nil, l, err
+	}
+	ok, err := store.Exists(ctx, l.RunFile())
+	if err == nil && !ok {
+		err = fault.New(fault.NotFound, "run", "no run %q in %s", f.Name, store.Root()).WithHint("name the store with --data")
+	}
+	return store, l, err
+}
+
+type reportCmd struct {
+	runFlags
+	Out string `help:"Where to write the page." default:"report.html" type:"path"`
+}
+
+// Run renders the report of a run, finished or not.
+func (c *reportCmd) Run(ctx context.Context, s *streams) error {
+	store, l, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	d, err := report.Load(ctx, store, l)
+	if err != nil {
+		return err
+	}
+	var page strings.Builder
+	if err := report.Render(&page, d); err != nil {
+		return err
+	}
+	if err := os.WriteFile(c.Out, []byte(page.String()), 0o644); err != nil { //nolint:gosec // a report is for everybody
+		return fault.New(fault.Invalid, "report", "%w", err)
+	}
+	fmt.Fprint(s.out, report.Summary(d))
+	_, err = fmt.Fprintln(s.out, "wrote", c.Out)
+	return err
+}
+
+type ledgerCmd struct {
+	runFlags
+	JSON bool `help:"Print every group as a JSON line."`
+}
+
+// Run prints the counts of the ledger and checks that it balances.
+func (c *ledgerCmd) Run(ctx context.Context, s *streams) error {
+	store, l, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	led, err := ledger.Load(ctx, store, l)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		for _, g := range led.Groups {
+			if err := printJSON(s.out, g); err != nil {
+				return err
+			}
+		}
+	} else {
+		n := led.Count()
+		fmt.Fprintf(s.out, "groups: %d submitted, %d trained, %d dropped, %d open\n", n.Submitted, n.Trained, n.Dropped, n.Open)
+		for _, r := range n.Reasons {
+			fmt.Fprintf(s.out, "  dropped as %s: %d\n", r.Reason, r.Groups)
+		}
+	}
+	if err := led.Balance(); err != nil {
+		return &exitError{exitMismatch, err}
+	}
+	return nil
+}

@@ -1,0 +1,138 @@
+package batch
+
+import (
+	"context"
+	"math"
+
+	"github.com/steadyrl/steady/internal/artifact"
+	"github.com/steadyrl/steady/internal/judge"
+	"github.com/steadyrl/steady/internal/record"
+	"github.com/steadyrl/steady/internal/trajectory"
+)
+
+// mean collects an average; Value is NaN without values, which record.Num turns into absence.
+type mean struct {
+	sum float64
+	n   int
+}
+
+func (m *mean) add(x float64)  { m.sum += x; m.n++ }
+func (m *mean) addIf(yes bool) { m.add(map[bool]float64{true: 1}[yes]) }
+func (m mean) value() *float64 { return record.Num(m.sum / float64(m.n)) }
+
+// metrics are the numbers of spec section 6 that need no trainer.
+func metrics(o Options, units []Unit) record.BatchMetrics {
+	var reward, spread, zero, solved, lag, response, cut, bad, tool, queue mean
+	var sampled, seconds, maxLag, maxSpan, maxResponse float64
+	maxLag, maxSpan = math.NaN(), math.NaN()
+	for _, u := range units {
+		var rewards []float64
+		for i, t := range u.Trajectories {
+			v := u.Verdicts.Items[i]
+			rewards = append(rewards, v.Reward)
+			reward.add(v.Reward)
+			solved.addIf(v.Solved())
+			response.add(float64(t.Response()))
+			maxResponse = max(maxResponse, float64(t.Response()))
+			cut.addIf(t.End == trajectory.EndLength)
+			bad.addIf(!v.FormatOK)
+			tool.addIf(t.ToolStarted())
+			queue.add(v.QueueSeconds)
+			sampled += float64(t.Sampled())
+			seconds += t.Seconds
+			addLags(&lag, t, o.Step)
+			if lo, hi, ok := t.VersionRange(); ok {
+				maxLag, maxSpan = fmax(maxLag, float64(o.Step-1-lo)), fmax(maxSpan, float64(hi-lo+1))
+			}
+		}
+		s := deviation(rewards)
+		spread.add(s)
+		zero.addIf(s == 0)
+	}
+	num := record.Num
+	return record.BatchMetrics{
+		RewardMean: reward.value(), RewardSpread: spread.value(), ZeroSpreadShare: zero.value(), SolvedShare: solved.value(),
+		LagMean: lag.value(), LagMax: num(maxLag), SpanMax: num(maxSpan), ResponseTokens: response.value(), ResponseMax: num(maxResponse),
+		LengthCutShare: cut.value(), UnjudgeableRate: bad.value(), ToolShare: tool.value(), SampledTokens: num(sampled),
+		RolloutRate: num(sampled / seconds), QueueSeconds: queue.value(), WaitSeconds: num(o.WaitSeconds), Drops: num(float64(o.Drops)),
+	}
+}
+
+func addLags(lag *mean, t *trajectory.Trajectory, step int) {
+	versions := t.Versions()
+	for i, m := range t.Mask() {
+		if m {
+			lag.add(float64(step-1) - float64(versions[i]))
+		}
+	}
+}
+
+func fmax(a, b float64) float64 {
+	if math.IsNaN(a) {
+		return b
+	}
+	return max(a, b)
+}
+
+// deviation is the standard deviation of a group's rewards (of the group, not of a population).
+func deviation(x []float64) float64 {
+	var m mean
+	for _, v := range x {
+		m.add(v)
+	}
+	avg := m.sum / float64(m.n)
+	var ss float64
+	for _, v := range x {
+		ss += (v - avg) * (v - avg)
+	}
+	return math.Sqrt(ss / float64(m.n))
+}
+
+// Summarize adds up the units of a validation. Name, version, source and seconds are left to the caller.
+func Summarize(ctx context.Context, s artifact.Store, l record.Layout, units []string) (record.Validation, error) {
+	out := record.Validation{Units: units}
+	var pass, format, tokens mean
+	for _, name := range units {
+		u, err := LoadUnit(ctx, s, l, name)
+		if err != nil {
+			return record.Validation{}, err
+		}
+		for i, v := range u.Verdicts.Items {
+			t := u.Trajectories[i]
+			out.Problems++
+			out.Items = append(out.Items, record.DevItem{Problem: v.ProblemID, Kind: string(v.Kind), Passed: v.Passed, Total: v.Total})
+			pass.add(v.Reward)
+			format.addIf(v.FormatOK)
+			tokens.add(float64(t.Response()))
+			count(&out.Metrics, t, v)
+		}
+		out.Files = append(out.Files, u.Verdicts.File, u.Ref)
+	}
+	m := &out.Metrics
+	if out.Problems > 0 {
+		m.Acc = float64(m.Solved) / float64(out.Problems)
+		m.PassRate, m.FormatOK, m.MeanTokens = pass.sum/float64(pass.n), format.sum/float64(format.n), tokens.sum/float64(tokens.n)
+	}
+	return out, nil
+}
+
+func count(m *record.DevMetrics, t *trajectory.Trajectory, v Verdict) {
+	one := func(n *int, yes bool) {
+		if yes {
+			*n++
+		}
+	}
+	runtime, timeout := 0, 0
+	for _, x := range v.Tests {
+		one(&runtime, x.Kind == judge.RuntimeError)
+		one(&timeout, x.Kind == judge.TimeLimit)
+	}
+	m.RuntimeTests += runtime
+	m.TimeTests += timeout
+	one(&m.RuntimeErrors, runtime > 0)
+	one(&m.TimeLimits, timeout > 0)
+	one(&m.Solved, v.Solved())
+	one(&m.ToolUsed, t.ToolStarted())
+	one(&m.BudgetExhausted, v.BudgetExhausted)
+	one(&m.LengthCut, t.End == trajectory.EndLength)
+}

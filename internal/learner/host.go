@@ -1,0 +1,209 @@
+package learner
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/steadyrl/steady/internal/artifact"
+	"github.com/steadyrl/steady/internal/batch"
+	"github.com/steadyrl/steady/internal/engine"
+	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/model"
+	"github.com/steadyrl/steady/internal/record"
+	"github.com/steadyrl/steady/internal/weights"
+)
+
+// Options configure a Host.
+type Options struct {
+	Store artifact.Store
+	// Name identifies the host in fences, results and queues; it must be stable over restarts.
+	Name string
+	// NewTrainer makes a trainer from FP32 master weights; NewSampler an engine for the probe of a version.
+	NewTrainer func(model.Config, *model.Weights) (engine.Trainer, error)
+	NewSampler func(model.Config) (engine.Sampler, error)
+	// Note hears of restores, replays and alarms; it may be nil.
+	Note func(ctx context.Context, l record.Layout, e record.Event)
+}
+
+// Host is a trainer process. Its calls serialise.
+type Host struct {
+	opts    Options
+	mu      sync.Mutex
+	layout  record.Layout
+	trainer engine.Trainer // nil: nothing is loaded
+	step    int            // updates applied in the lineage; valid while trainer is not nil
+	probe   engine.Sampler
+}
+
+// New returns an empty host.
+func New(o Options) *Host {
+	if o.Note == nil {
+		o.Note = func(context.Context, record.Layout, record.Event) {}
+	}
+	return &Host{opts: o}
+}
+
+// Outcome is what an update did besides its result.
+type Outcome struct {
+	record.Result
+	Restored bool // a checkpoint was loaded
+	Replayed int  // sealed batches that were replayed
+	Recorded bool // the result was there already
+}
+
+// Update applies the sealed batch of a step and publishes the version of the same number, exactly once.
+//
+// With the trainer at version v: v < step-1 restores and replays first; v = step-1 trains; then a result that is recorded already is
+// compared and returned, else the weights are written and then the result. v = step without a result
+// (a crash or a full disk between training and writing) writes it from the state held. v >= step with a result
+// returns it. Errors: Invalid (the batch is not the sealed one), Stale (another trainer holds the
+// lineage), NotFound or Corrupt (no good checkpoint), Numeric, and the store's. After an error other than a failed write the
+// state is dropped, and the next call restores.
+func (h *Host) Update(ctx context.Context, l record.Layout, step int, ref artifact.Ref, epoch int) (Outcome, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.checkFence(ctx, l, epoch); err != nil {
+		return Outcome{}, err
+	}
+	h.adopt(l)
+	recorded, err := h.recorded(ctx, step)
+	if err != nil {
+		return Outcome{}, err
+	}
+	if recorded != nil && recorded.BatchDigest != ref.Digest {
+		return Outcome{}, fault.New(fault.Invalid, "learner.Update", "step %d was trained from batch %.12s, asked for is %.12s", step, recorded.BatchDigest, ref.Digest)
+	}
+	if h.trainer != nil && h.step >= step {
+		return h.behind(ctx, step, ref, epoch, recorded)
+	}
+	var out Outcome
+	if out.Restored, out.Replayed, err = h.reach(ctx, step-1); err != nil {
+		return Outcome{}, err
+	}
+	metrics, err := h.train(ctx, step, ref)
+	if err != nil {
+		return Outcome{}, err
+	}
+	if recorded != nil {
+		out.Result, out.Recorded = *recorded, true
+		h.compare(ctx, *recorded)
+		return out, nil
+	}
+	out.Result, err = h.publish(ctx, step, ref, epoch, metrics, out.Replayed)
+	return out, err
+}
+
+// behind answers a request for a step that the state already holds.
+func (h *Host) behind(ctx context.Context, step int, ref artifact.Ref, epoch int, recorded *record.Result) (Outcome, error) {
+	switch {
+	case recorded != nil:
+		return Outcome{Result: *recorded, Recorded: true}, nil
+	case h.step == step:
+		// The metrics of the update were lost with the failed write; they are not part of the state.
+		res, err := h.publish(ctx, step, ref, epoch, record.UpdateMetrics{}, 0)
+		return Outcome{Result: res}, err
+	}
+	return Outcome{}, fault.New(fault.Internal, "learner.Update", "the trainer is at step %d, but step %d has no result", h.step, step)
+}
+
+// Reach brings the trainer to the state after step (see Checkpoint) and returns a copy with its digest.
+func (h *Host) Reach(ctx context.Context, l record.Layout, step, epoch int) (*engine.State, int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.checkFence(ctx, l, epoch); err != nil {
+		return nil, 0, err
+	}
+	h.adopt(l)
+	_, replayed, err := h.reach(ctx, step)
+	if err != nil {
+		return nil, 0, err
+	}
+	return h.trainer.State(), replayed, nil
+}
+
+// adopt forgets the state of another lineage.
+func (h *Host) adopt(l record.Layout) {
+	if h.layout != l {
+		h.forget()
+		h.layout = l
+	}
+}
+
+func (h *Host) forget() {
+	if h.trainer != nil {
+		_ = h.trainer.Close() // nothing can be done about memory that does not go
+	}
+	h.trainer = nil
+}
+
+// Close frees the engines.
+func (h *Host) Close() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.forget()
+	if h.probe != nil {
+		return h.probe.Close()
+	}
+	return nil
+}
+
+func (h *Host) recorded(ctx context.Context, step int) (*record.Result, error) {
+	var r record.Result
+	_, err := artifact.GetJSON(ctx, h.opts.Store, h.layout.Result(step), &r)
+	if fault.Is(err, fault.NotFound) {
+		return nil, nil //nolint:nilnil // absence is an answer here, not an error
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &r, nil
+}
+
+// train applies the sealed batch of step to the state after step-1.
+func (h *Host) train(ctx context.Context, step int, ref artifact.Ref) (record.UpdateMetrics, error) {
+	var sealed record.Sealed
+	if err := artifact.FetchJSON(ctx, h.opts.Store, ref, &sealed); err != nil {
+		return record.UpdateMetrics{}, err
+	}
+	if sealed.Step != step {
+		return record.UpdateMetrics{}, fault.New(fault.Invalid, "learner.Update", "batch %s is of step %d, asked for is %d", ref.Name, sealed.Step, step)
+	}
+	b, err := batch.Load(ctx, h.opts.Store, sealed)
+	if err != nil {
+		return record.UpdateMetrics{}, err
+	}
+	began := time.Now()
+	m, err := h.trainer.Update(ctx, b)
+	if err != nil {
+		h.forget()
+		return record.UpdateMetrics{}, err
+	}
+	h.step = step
+	return updateMetrics(b, m, time.Since(began)), nil
+}
+
+// compare raises the alarm when a replayed step gives other weights than were recorded.
+func (h *Host) compare(ctx context.Context, want record.Result) {
+	if got := weights.StateDigest(h.trainer.State()); got != want.StateDigest {
+		h.opts.Note(ctx, h.layout, record.Event{
+			Kind: "replay_mismatch", Where: h.opts.Name, Step: want.Step,
+			Message: "the replayed state has digest " + got + ", recorded was " + want.StateDigest + ": the run is no longer bit-exact",
+		})
+	}
+}
+
+func updateMetrics(b engine.Batch, m engine.StepMetrics, took time.Duration) record.UpdateMetrics {
+	tokens := 0
+	for _, s := range b.Sequences {
+		tokens += len(s.Tokens)
+	}
+	num := record.Num
+	return record.UpdateMetrics{
+		Loss: num(m.Loss), GradNorm: num(m.GradNorm), ClipFactor: num(m.ClipFactor),
+		Correction: num(m.Correction), CorrectionA: num(m.CorrectionA), Uncovered: num(m.Uncovered),
+		TrainerTail: num(m.TrainerTail), Entropy: num(m.Entropy), LogProbGap: num(m.LogProbGap), KL: num(m.KL),
+		OutsideShare: num(m.OutsideShare), FloorShare: num(m.FloorShare), MaxAlpha: num(m.MaxAlpha),
+		TrainRate: num(float64(tokens) / took.Seconds()), Seconds: num(took.Seconds()),
+	}
+}

@@ -1,0 +1,100 @@
+package learner
+
+import (
+	"context"
+
+	"github.com/steadyrl/steady/internal/artifact"
+	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/model"
+	"github.com/steadyrl/steady/internal/record"
+	"github.com/steadyrl/steady/internal/weights"
+)
+
+// probeTokens is the length of the fixed prompt with which engines prove a version.
+const probeTokens = 32
+
+// publish writes the weights of the state held and then the result of the step.
+func (h *Host) publish(ctx context.Context, step int, ref artifact.Ref, epoch int, m record.UpdateMetrics, replayed int) (record.Result, error) {
+	info, err := h.writeVersion(ctx, step, epoch)
+	if err != nil {
+		return record.Result{}, err
+	}
+	res := record.Result{
+		Step: step, BatchDigest: ref.Digest, StateDigest: weights.StateDigest(h.trainer.State()),
+		WeightsDigest: info.Digest, Weights: info.File, Metrics: m, Trainer: h.opts.Name, Replayed: replayed,
+	}
+	if err := record.CheckFinite(res); err != nil {
+		return record.Result{}, err
+	}
+	if err := h.checkFence(ctx, h.layout, epoch); err != nil {
+		return record.Result{}, err
+	}
+	if _, err := artifact.PutJSON(ctx, h.opts.Store, h.layout.Result(step), res); err != nil {
+		return record.Result{}, err
+	}
+	return res, nil
+}
+
+// writeVersion writes the published weights of the state held, with the probe.
+func (h *Host) writeVersion(ctx context.Context, version, epoch int) (record.Version, error) {
+	w := h.trainer.Published()
+	data, err := weights.Encode(w, weights.BF16)
+	if err != nil {
+		return record.Version{}, err
+	}
+	info := record.Version{Version: version, Digest: weights.Digest(w)}
+	if info.ProbeTokens, info.ProbeLogProbs, err = h.runProbe(ctx, version, w); err != nil {
+		return record.Version{}, err
+	}
+	if err := h.checkFence(ctx, h.layout, epoch); err != nil {
+		return record.Version{}, err
+	}
+	if info.File, err = h.opts.Store.Put(ctx, h.layout.Weights(version), data); err != nil {
+		return record.Version{}, err
+	}
+	_, err = artifact.PutJSON(ctx, h.opts.Store, h.layout.WeightsInfo(version), info)
+	return info, err
+}
+
+// runProbe computes the log-probabilities of a fixed prompt: ids spread over the vocabulary.
+func (h *Host) runProbe(ctx context.Context, version int, w *model.Weights) ([]int32, []float32, error) {
+	if h.probe == nil {
+		p, err := h.opts.NewSampler(w.Config)
+		if err != nil {
+			return nil, nil, err
+		}
+		h.probe = p
+	}
+	tokens := make([]int32, min(probeTokens, w.Config.MaxPosition))
+	for i := range tokens {
+		tokens[i] = int32((i*7919 + 1) % w.Config.Vocab) //nolint:gosec // below the vocabulary
+	}
+	if err := h.probe.SetWeights(ctx, version, w); err != nil {
+		return nil, nil, err
+	}
+	lp, err := h.probe.Score(ctx, tokens)
+	return tokens, lp, err
+}
+
+// checkFence returns Stale if a newer epoch took the lineage.
+func (h *Host) checkFence(ctx context.Context, l record.Layout, epoch int) error {
+	var f record.Fence
+	if _, err := artifact.GetJSON(ctx, h.opts.Store, l.Fence(), &f); err != nil {
+		return err
+	}
+	if f.Epoch != epoch {
+		return fault.New(fault.Stale, "learner.checkFence", "trainer epoch %d was fenced off by epoch %d of %s", epoch, f.Epoch, f.Holder)
+	}
+	return nil
+}
+
+// Acquire takes the lineage for this host and returns the new epoch; every earlier epoch is fenced off.
+func (h *Host) Acquire(ctx context.Context, l record.Layout) (int, error) {
+	var f record.Fence
+	if _, err := artifact.GetJSON(ctx, h.opts.Store, l.Fence(), &f); err != nil && !fault.Is(err, fault.NotFound) {
+		return 0, err
+	}
+	f = record.Fence{Epoch: f.Epoch + 1, Holder: h.opts.Name}
+	_, err := artifact.ReplaceJSON(ctx, h.opts.Store, l.Fence(), f)
+	return f.Epoch, err
+}

@@ -1,0 +1,199 @@
+package learner
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/steadyrl/steady/internal/artifact"
+	"github.com/steadyrl/steady/internal/checkpoint"
+	"github.com/steadyrl/steady/internal/engine"
+	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/record"
+	"github.com/steadyrl/steady/internal/weights"
+)
+
+// reach brings the trainer to the state after step: from where it stands if that is not later, else from the
+// newest good checkpoint, by replaying sealed batches.
+func (h *Host) reach(ctx context.Context, step int) (restored bool, replayed int, err error) {
+	if h.trainer == nil || h.step > step {
+		if err := h.restore(ctx, step); err != nil {
+			return false, 0, err
+		}
+		restored = true
+	}
+	for h.step < step {
+		if err := h.replay(ctx, h.step+1); err != nil {
+			return restored, replayed, err
+		}
+		replayed++
+	}
+	if replayed > 0 {
+		h.opts.Note(ctx, h.layout, record.Event{
+			Kind: "replayed", Where: h.opts.Name, Step: step,
+			Message: fmt.Sprintf("%d sealed batches replayed, no token generated again", replayed),
+		})
+	}
+	return restored, replayed, nil
+}
+
+func (h *Host) replay(ctx context.Context, step int) error {
+	recorded, err := h.recorded(ctx, step)
+	if err != nil {
+		return err
+	}
+	_, ref, err := h.opts.Store.Get(ctx, h.layout.Batch(step))
+	if err != nil {
+		return err
+	}
+	if recorded != nil && recorded.BatchDigest != ref.Digest {
+		return fault.New(fault.Corrupt, "learner.replay", "sealed batch %s has digest %.12s, trained was %.12s", ref.Name, ref.Digest, recorded.BatchDigest)
+	}
+	if _, err := h.train(ctx, step, ref); err != nil {
+		return err
+	}
+	if recorded != nil {
+		h.compare(ctx, *recorded)
+	}
+	return nil
+}
+
+// restore loads the newest checkpoint of at most step that verifies. One that does not is reported, renamed out of the way,
+// and an older one is taken.
+func (h *Host) restore(ctx context.Context, step int) error {
+	h.forget()
+	dir, err := h.opts.Store.Path(h.layout.Checkpoints())
+	if err != nil {
+		return err
+	}
+	steps, err := Checkpoints(dir)
+	if err != nil {
+		return err
+	}
+	for _, s := range slices.Backward(steps) {
+		if s > step {
+			continue
+		}
+		path := filepath.Join(dir, record.StepName(s))
+		state, err := h.load(ctx, path, s)
+		if err == nil {
+			return h.install(s, state)
+		}
+		if k := fault.KindOf(err); k != fault.Corrupt && k != fault.NotFound {
+			return err
+		}
+		h.opts.Note(ctx, h.layout, record.Event{
+			Kind: string(fault.Corrupt), Where: h.opts.Name, Step: s,
+			Message: fmt.Sprintf("checkpoint %d does not verify, an older one is taken: %v", s, err),
+		})
+		if err := os.Rename(path, path+".corrupt"); err != nil {
+			return fault.New(fault.Internal, "learner.restore", "set a corrupt checkpoint aside: %w", err)
+		}
+	}
+	return fault.New(fault.NotFound, "learner.restore", "no good checkpoint of step %d or before in %s", step, h.layout.Checkpoints()).
+		WithHint("start a new run from another run's checkpoint with run.init_run")
+}
+
+func (h *Host) load(ctx context.Context, path string, step int) (*engine.State, error) {
+	state, meta, err := checkpoint.Load(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	if meta.Step != step {
+		return nil, fault.New(fault.Corrupt, "learner.restore", "%s holds step %d", path, meta.Step)
+	}
+	return state, nil
+}
+
+func (h *Host) install(step int, state *engine.State) error {
+	t, err := h.opts.NewTrainer(state.Master.Config, state.Master)
+	if err != nil {
+		return err
+	}
+	if err := t.SetState(state); err != nil {
+		_ = t.Close()
+		return err
+	}
+	h.trainer, h.step = t, step
+	return nil
+}
+
+// Init writes the first checkpoint of a lineage and publishes its version. Idempotence: a version that is
+// published already is returned as it is.
+func (h *Host) Init(ctx context.Context, l record.Layout, step int, initial func(context.Context) (*engine.State, error)) (record.Version, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var info record.Version
+	if _, err := artifact.GetJSON(ctx, h.opts.Store, l.WeightsInfo(step), &info); err == nil {
+		return info, nil
+	} else if !fault.Is(err, fault.NotFound) {
+		return record.Version{}, err
+	}
+	state, err := initial(ctx)
+	if err != nil {
+		return record.Version{}, err
+	}
+	epoch, err := h.Acquire(ctx, l)
+	if err != nil {
+		return record.Version{}, err
+	}
+	h.forget()
+	h.layout = l
+	if err := h.install(step, state); err != nil {
+		return record.Version{}, err
+	}
+	if err := h.save(ctx, step); err != nil {
+		return record.Version{}, err
+	}
+	return h.writeVersion(ctx, step, epoch)
+}
+
+// Save writes the checkpoint of step and verifies it. Idempotence: by step and digest.
+func (h *Host) Save(ctx context.Context, l record.Layout, step, epoch int) (digest string, replayed int, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.checkFence(ctx, l, epoch); err != nil {
+		return "", 0, err
+	}
+	h.adopt(l)
+	if _, replayed, err = h.reach(ctx, step); err != nil {
+		return "", 0, err
+	}
+	if err := h.save(ctx, step); err != nil {
+		return "", 0, err
+	}
+	return weights.StateDigest(h.trainer.State()), replayed, nil
+}
+
+func (h *Host) save(ctx context.Context, step int) error {
+	dir, err := h.opts.Store.Path(h.layout.Checkpoint(step))
+	if err != nil {
+		return err
+	}
+	if err := checkpoint.Save(ctx, dir, h.trainer.State(), checkpoint.Meta{Step: step}); err != nil {
+		return err
+	}
+	_, err = checkpoint.Verify(ctx, dir)
+	return err
+}
+
+// Checkpoints returns the steps that have a checkpoint in dir, ascending. A missing directory has none.
+func Checkpoints(dir string) ([]int, error) {
+	entries, err := os.ReadDir(dir)
+	if os.IsNotExist(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fault.New(fault.Internal, "learner.Checkpoints", "%w", err)
+	}
+	var steps []int
+	for _, e := range entries { // ReadDir sorts by name, and names have six digits
+		if s, err := strconv.Atoi(e.Name()); err == nil && e.IsDir() && len(e.Name()) == 6 {
+			steps = append(steps, s)
+		}
+	}
+	return steps, nil
+}

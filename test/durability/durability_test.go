@@ -1,0 +1,118 @@
+//go:build durability
+
+// Package durability kills the whole program, server and all, at random moments and compares final digests.
+package durability
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/steadyrl/steady/internal/artifact"
+	"github.com/steadyrl/steady/internal/ledger"
+	"github.com/steadyrl/steady/internal/record"
+	"github.com/steadyrl/steady/internal/testutil"
+)
+
+const steps = 6
+
+// demo are the arguments of a short run in sync mode: its weights are a function of its input.
+func demo(t *testing.T, dir string) []string {
+	t.Helper()
+	args := []string{
+		"demo", "--data", filepath.Join(dir, "data"), "--report", filepath.Join(dir, "report.html"),
+		"--port", strconv.Itoa(testutil.FreePort(t)), "--ui-port", strconv.Itoa(testutil.FreePort(t)), "--run", "r",
+	}
+	for _, s := range []string{
+		"mode=sync", "data.train=32", "data.dev=8", "rollout.batch_problems=4", fmt.Sprintf("run.steps=%d", steps), "run.validate_every=3",
+		"run.checkpoint_every=2", "run.continue_every=4", "validation.chunk=4", "timeouts.heartbeat=3s", "timeouts.trainer_lost=5s", "rollout.flush_interval=200ms",
+	} {
+		args = append(args, "--set", s)
+	}
+	return args
+}
+
+func digests(t *testing.T, dir string) (state, weights string) {
+	t.Helper()
+	store, err := artifact.NewFiles(filepath.Join(dir, "data", "store"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r record.Result
+	l := record.Layout{Run: "r", Lineage: "l0"}
+	if _, err := artifact.GetJSON(t.Context(), store, l.Result(steps), &r); err != nil {
+		t.Fatal(err)
+	}
+	led, err := ledger.Load(t.Context(), store, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := led.Balance(); err != nil {
+		t.Errorf("the ledger of %s does not balance: %v", dir, err)
+	}
+	if n := led.Count(); n.Trained != steps*4 || n.Dropped != 0 || n.Open != 0 {
+		t.Errorf("ledger of %s: %+v, want %d groups trained and none dropped", dir, n, steps*4)
+	}
+	return r.StateDigest, r.WeightsDigest
+}
+
+func TestKillEverything_endsWithTheSameWeights(t *testing.T) {
+	steady := testutil.Binary(t, "steady")
+	quiet := t.TempDir()
+	began := time.Now()
+	p := testutil.Start(t, steady, demo(t, quiet)...)
+	if code := p.Wait(t, 5*time.Minute); code > 1 { // 1: accuracy need not rise in so few steps
+		t.Fatalf("the undisturbed run ended with status %d:\n%s", code, p.Output())
+	}
+	whole := time.Since(began)
+	wantState, wantWeights := digests(t, quiet)
+
+	seed := uint64(time.Now().UnixNano())
+	if s := os.Getenv("STEADY_CHAOS_SEED"); s != "" {
+		var err error
+		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("an undisturbed run takes %s; STEADY_CHAOS_SEED=%d", whole.Round(time.Second), seed)
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	dir := t.TempDir()
+	args := demo(t, dir)
+	const kills = 6
+	for k := 0; ; k++ {
+		p := testutil.Start(t, steady, args...)
+		if k >= kills {
+			if code := p.Wait(t, 8*time.Minute); code > 1 {
+				t.Fatalf("the run that was killed %d times ended with status %d:\n%s", kills, code, p.Output())
+			}
+			break
+		}
+		// Later than the start of the server, within a good part of a whole run.
+		after := 2*time.Second + time.Duration(rnd.Int64N(int64(whole/2)))
+		select {
+		case <-time.After(after):
+		case <-t.Context().Done():
+		}
+		if p.Ended() {
+			t.Logf("kill %d came after the end", k+1)
+			break
+		}
+		p.Kill()
+		t.Logf("kill %d after %s", k+1, after.Round(time.Millisecond))
+	}
+	state, weights := digests(t, dir)
+	if state != wantState || weights != wantWeights {
+		t.Errorf("state %s weights %s after kills, undisturbed %s %s", state, weights, wantState, wantWeights)
+	}
+	t.Logf("state %s, weights %s", state, weights)
+	var v record.Validation
+	data, err := os.ReadFile(filepath.Join(dir, "data", "store", "runs", "r", "l0", "validation", "export.json"))
+	if err != nil || json.Unmarshal(data, &v) != nil || v.Problems != 8 {
+		t.Errorf("the dev set from the exported files: %v %+v", err, v)
+	}
+}

@@ -1,0 +1,135 @@
+package workers
+
+import (
+	"context"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+
+	"github.com/steadyrl/steady/config"
+	"github.com/steadyrl/steady/internal/artifact"
+	"github.com/steadyrl/steady/internal/chat"
+	"github.com/steadyrl/steady/internal/dataset"
+	"github.com/steadyrl/steady/internal/demo"
+	"github.com/steadyrl/steady/internal/engine"
+	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/model"
+	"github.com/steadyrl/steady/internal/tokenizer"
+	"github.com/steadyrl/steady/internal/weights"
+)
+
+// assets resolves model and data paths; config.Bundled stands for the files of the program.
+type assets struct{}
+
+// modelFiles are the small files of a model directory that an export carries on; the first ones are required.
+var modelFiles = []struct {
+	name     string
+	required bool
+}{
+	{weights.ConfigFile, true},
+	{tokenizer.FileName, true},
+	{"tokenizer_config.json", true},
+	{"generation_config.json", false},
+	{"chat_template.jinja", false},
+	{"vocab.json", false},
+	{"merges.txt", false},
+	{"special_tokens_map.json", false},
+	{"added_tokens.json", false},
+	{"LICENSE", false},
+}
+
+// modelFS returns the files of a model directory.
+func modelFS(dir string) (fs.FS, error) {
+	if dir == config.Bundled {
+		return demo.Model(), nil
+	}
+	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
+		return nil, fault.New(fault.Invalid, "workers.assets", "model.path %q is no directory", dir).
+			WithHint("give a model directory in Hugging Face layout, or %q", config.Bundled)
+	}
+	return os.DirFS(dir), nil
+}
+
+// CopyModelFiles implements activities.Assets.
+func (assets) CopyModelFiles(ctx context.Context, s artifact.Store, l layout, dir string) error {
+	files, err := modelFS(dir)
+	if err != nil {
+		return err
+	}
+	for _, f := range modelFiles {
+		data, err := fs.ReadFile(files, f.name)
+		if err != nil && !f.required {
+			continue
+		}
+		if err != nil {
+			return fault.New(fault.Invalid, "workers.assets", "the model directory %s lacks %s", dir, f.name).
+				WithHint("give a complete model directory in Hugging Face layout")
+		}
+		if _, err := s.Put(ctx, path.Join(l.Base(), f.name), data); err != nil {
+			return err
+		}
+	}
+	base, err := s.Path(l.Base())
+	if err != nil {
+		return err
+	}
+	if err := chat.CheckModel(base); err != nil {
+		return err
+	}
+	c, err := weights.LoadConfig(base)
+	if err != nil {
+		return err
+	}
+	tok, err := tokenizer.Load(base)
+	if err != nil {
+		return err
+	}
+	if tok.Size() > c.Vocab {
+		return fault.New(fault.Invalid, "workers.assets", "the tokenizer of %s has %d ids, the model's embedding %d rows", dir, tok.Size(), c.Vocab)
+	}
+	return nil
+}
+
+// InitialState implements activities.Assets.
+func (assets) InitialState(_ context.Context, dir string) (*engine.State, error) {
+	files, err := modelFS(dir)
+	if err != nil {
+		return nil, err
+	}
+	w, err := weights.LoadFS(files)
+	if err != nil {
+		return nil, err
+	}
+	return &engine.State{Master: w, M: model.NewWeights(w.Config), V: model.NewWeights(w.Config)}, nil
+}
+
+// OpenShard implements activities.Assets.
+func (assets) OpenShard(name string) (fs.File, error) {
+	if name == config.Bundled {
+		return demo.Shard()
+	}
+	f, err := os.Open(filepath.Clean(name))
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "workers.assets", "data.shards: %w", err).
+			WithHint("give Parquet files in TACO's schema, or %q", config.Bundled)
+	}
+	return f, nil
+}
+
+// Excluded implements activities.Assets.
+func (assets) Excluded(name string) (map[string]bool, error) {
+	var f fs.File
+	var err error
+	if name == config.Bundled {
+		f, err = demo.Excluded()
+	} else {
+		f, err = os.Open(filepath.Clean(name))
+	}
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "workers.assets", "data.exclude: %w", err).
+			WithHint("give a JSON Lines file of identities, or leave it empty for no exclusion")
+	}
+	defer f.Close()
+	return dataset.ReadExcluded(f)
+}

@@ -1,0 +1,86 @@
+package workers
+
+import (
+	"context"
+
+	"github.com/steadyrl/steady/internal/artifact"
+	"github.com/steadyrl/steady/internal/engine"
+	"github.com/steadyrl/steady/internal/engine/cpu"
+	"github.com/steadyrl/steady/internal/engine/ref"
+	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/model"
+	"github.com/steadyrl/steady/internal/record"
+	"github.com/steadyrl/steady/internal/weights"
+)
+
+// Short names of what crosses the seams.
+type (
+	layout = record.Layout
+	event  = record.Event
+)
+
+// factory makes engines of one backend.
+type factory struct {
+	sampler func(model.Config) (engine.Sampler, error)
+	trainer func(model.Config, *model.Weights) (engine.Trainer, error)
+}
+
+func engines(o Options) (factory, error) {
+	switch o.Backend {
+	case "cpu":
+		opts := cpu.Options{Threads: o.Threads}
+		return factory{
+			sampler: func(c model.Config) (engine.Sampler, error) { return cpu.NewSampler(c, opts) },
+			trainer: func(c model.Config, w *model.Weights) (engine.Trainer, error) { return cpu.NewTrainer(c, w, opts) },
+		}, nil
+	case "ref":
+		return factory{sampler: ref.NewSampler, trainer: ref.NewTrainer}, nil
+	}
+	return factory{}, fault.New(fault.Invalid, "workers.engines", "unknown engine %q", o.Backend).WithHint("this build has cpu and ref")
+}
+
+// source loads policy versions for engines.
+type source struct {
+	store artifact.Store
+	factory
+}
+
+// Published implements policy.Source.
+func (s source) Published(ctx context.Context, l layout, version int) (record.Version, *model.Weights, error) {
+	var info record.Version
+	if _, err := artifact.GetJSON(ctx, s.store, l.WeightsInfo(version), &info); err != nil {
+		return info, nil, err
+	}
+	data, err := artifact.Fetch(ctx, s.store, info.File)
+	if err != nil {
+		return info, nil, err
+	}
+	dir, err := s.store.Path(l.Base())
+	if err != nil {
+		return info, nil, err
+	}
+	c, err := weights.LoadConfig(dir)
+	if err != nil {
+		return info, nil, err
+	}
+	w, err := weights.Decode(c, data)
+	if err != nil {
+		return info, nil, err
+	}
+	if got := weights.Digest(w); got != info.Digest {
+		return info, nil, fault.New(fault.Corrupt, "workers.source", "version %d has digest %.12s, recorded was %.12s", version, got, info.Digest)
+	}
+	return info, w, nil
+}
+
+// Exported implements policy.Source.
+func (s source) Exported(_ context.Context, l layout) (*model.Weights, error) {
+	dir, err := s.store.Path(l.Export())
+	if err != nil {
+		return nil, err
+	}
+	return weights.LoadDir(dir)
+}
+
+// NewSampler implements policy.Source.
+func (s source) NewSampler(c model.Config) (engine.Sampler, error) { return s.sampler(c) }

@@ -1,0 +1,237 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/operatorservice/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/worker"
+	"go.uber.org/zap"
+
+	"github.com/steadyrl/steady/activities"
+	"github.com/steadyrl/steady/internal/artifact"
+	"github.com/steadyrl/steady/internal/contract"
+	"github.com/steadyrl/steady/internal/export"
+	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/judge"
+	"github.com/steadyrl/steady/internal/learner"
+	"github.com/steadyrl/steady/internal/policy"
+	"github.com/steadyrl/steady/internal/sandbox"
+	"github.com/steadyrl/steady/workflows"
+)
+
+// Options say what a process serves.
+type Options struct {
+	Client    client.Client
+	Namespace string
+	Store     artifact.Store
+	Roles     []Role
+	// Host names this process in queues, fences and events; it must be stable over restarts and unique
+	// among the processes with the role trainer.
+	Host string
+	// Backend is the engine: cpu or ref.
+	Backend string
+	// Threads of the engine, 0 for all cores; MaxSequences generated at once.
+	Threads, MaxSequences int
+	// Python is the interpreter, "" for the default rule; Helper the program that starts a sandbox; Slots the
+	// programs that run at once, 0 for the number of cores.
+	Python, Helper string
+	Slots          int
+	Version        string // of the binary
+	Log            *zap.Logger
+}
+
+// Set is a running set of workers.
+type Set struct {
+	workers []worker.Worker
+	close   []func() error
+	sandbox *sandbox.Sandbox
+}
+
+// Start makes what the roles need and starts their workers. On an error nothing is left running.
+//
+// Errors: Invalid (roles, backend), Infrastructure (no sandbox on this machine), and what the server says.
+func Start(ctx context.Context, o Options) (*Set, error) {
+	s := &Set{}
+	if err := s.start(ctx, o); err != nil {
+		return nil, errors.Join(err, s.Stop())
+	}
+	return s, nil
+}
+
+func (s *Set) start(ctx context.Context, o Options) error {
+	factory, err := engines(o)
+	if err != nil {
+		return err
+	}
+	runs := &activities.Runs{Store: o.Store, Backend: o.Backend}
+	notes := &activities.Notes{Store: o.Store, Host: o.Host}
+	if slices.ContainsFunc(o.Roles, func(r Role) bool { return r == RoleData || r == RoleRollout || r == RoleJudge }) {
+		if err := s.openSandbox(ctx, o); err != nil {
+			return err
+		}
+	}
+	for _, role := range o.Roles {
+		var err error
+		switch role {
+		case RoleControl:
+			err = s.control(o, runs, notes)
+		case RoleData:
+			err = s.data(o, runs, notes)
+		case RoleRollout:
+			err = s.rollout(o, runs, notes, factory)
+		case RoleJudge:
+			err = s.judge(o, runs, notes)
+		case RoleTrainer:
+			err = s.trainer(o, runs, notes, factory)
+		}
+		if err != nil {
+			return fmt.Errorf("role %s: %w", role, err)
+		}
+	}
+	return nil
+}
+
+func (s *Set) openSandbox(ctx context.Context, o Options) error {
+	py, err := sandbox.FindPython(ctx, o.Python)
+	if err != nil {
+		return err
+	}
+	if py.Warning != "" {
+		o.Log.Warn(py.Warning, zap.String("python", py.Path), zap.String("version", py.Version))
+	}
+	s.sandbox, err = sandbox.New(ctx, sandbox.Options{Helper: o.Helper, Python: py, Slots: o.Slots})
+	return err
+}
+
+// judger makes a judge with the limits of a run.
+func (s *Set) judger(r *activities.Run) activities.Judger {
+	return judge.New(judge.Options{Runner: s.sandbox, Budget: r.Config.Sandbox.JudgeBudget.Std(), Limits: activities.Limits(r.Config)})
+}
+
+// add starts a worker on a queue. Roles other than control take no workflow tasks.
+func (s *Set) add(o Options, queue string, activitiesAtOnce int, register func(worker.Worker)) error {
+	w := worker.New(o.Client, queue, worker.Options{
+		MaxConcurrentActivityExecutionSize: activitiesAtOnce,
+		DisableWorkflowWorker:              queue != contract.QueueControl,
+		WorkerStopTimeout:                  5 * time.Second,
+		MaxHeartbeatThrottleInterval:       5 * time.Second,
+		Identity:                           fmt.Sprintf("%s %s", o.Host, queue),
+		WorkflowPanicPolicy:                worker.BlockWorkflow,
+	})
+	register(w)
+	if err := w.Start(); err != nil {
+		return fault.New(fault.Lost, "workers.Start", "queue %s: %w", queue, err).WithHint("is the Temporal server reachable?")
+	}
+	s.workers = append(s.workers, w)
+	return nil
+}
+
+func (s *Set) control(o Options, runs *activities.Runs, notes *activities.Notes) error {
+	c := &activities.Control{
+		Runs: runs, Notes: notes, Assets: assets{}, Version: o.Version, Report: renderReport,
+		SearchAttributes: func(ctx context.Context) (bool, error) { return hasSearchAttributes(ctx, o) },
+	}
+	return s.add(o, contract.QueueControl, 32, func(w worker.Worker) {
+		workflows.Register(w)
+		c.Register(w)
+	})
+}
+
+func (s *Set) data(o Options, runs *activities.Runs, notes *activities.Notes) error {
+	d := &activities.Data{Runs: runs, Notes: notes, Assets: assets{}, Judge: s.judger, Slots: s.sandbox.Slots(), Python: s.sandbox.Level().Python.Version}
+	return s.add(o, contract.QueueData, 2, func(w worker.Worker) { d.Register(w) })
+}
+
+func (s *Set) rollout(o Options, runs *activities.Runs, notes *activities.Notes, f factory) error {
+	host := policy.NewHost(policy.Options{
+		Store: o.Store, Source: source{store: o.Store, factory: f},
+		OnSwap: func(l layout, version int, took time.Duration) {
+			o.Log.Debug("policy version live", zap.String("run_id", l.Run), zap.Int("policy_version", version), zap.Duration("took", took))
+		},
+	})
+	s.close = append(s.close, host.Close)
+	r := &activities.Rollout{
+		Runs: runs, Notes: notes, Policy: host, Tool: s.sandbox,
+		Open: func(ctx context.Context, id string) (bool, error) { return isOpen(ctx, o.Client, id) },
+	}
+	return s.add(o, contract.QueueRollout, max(o.MaxSequences, 4), func(w worker.Worker) { r.Register(w) })
+}
+
+func (s *Set) judge(o Options, runs *activities.Runs, notes *activities.Notes) error {
+	j := &activities.Judge{Runs: runs, Notes: notes, Judge: s.judger, Slots: s.sandbox.Slots(), Python: s.sandbox.Level().Python.Version}
+	return s.add(o, contract.QueueJudge, 2*s.sandbox.Slots(), func(w worker.Worker) { j.Register(w) })
+}
+
+func (s *Set) trainer(o Options, runs *activities.Runs, notes *activities.Notes, f factory) error {
+	host := learner.New(learner.Options{
+		Store: o.Store, Name: o.Host, NewTrainer: f.trainer, NewSampler: f.sampler,
+		Note: func(ctx context.Context, l layout, e event) { notes.Write(ctx, contract.RunKey(l), e) },
+	})
+	s.close = append(s.close, host.Close)
+	queue := contract.TrainerQueue(o.Host)
+	t := &activities.Trainer{
+		Runs: runs, Notes: notes, Assets: assets{}, Host: host, Queue: queue, Name: o.Host,
+		Open: func(ctx context.Context, id string) (bool, error) { return isOpen(ctx, o.Client, id) },
+		Export: func(ctx context.Context, e export.Options) (export.Certificate, error) {
+			e.NewSampler = f.sampler
+			return export.Export(ctx, e)
+		},
+	}
+	if err := s.add(o, contract.QueueTrainer, 2, func(w worker.Worker) { t.Register(w) }); err != nil {
+		return err
+	}
+	return s.add(o, queue, 1, func(w worker.Worker) { t.RegisterOwn(w) })
+}
+
+// Stop drains the workers and closes what they used.
+func (s *Set) Stop() error {
+	for _, w := range slices.Backward(s.workers) {
+		w.Stop()
+	}
+	s.workers = nil
+	var errs []error
+	for _, c := range slices.Backward(s.close) {
+		errs = append(errs, c())
+	}
+	s.close = nil
+	return errors.Join(errs...)
+}
+
+// Sandbox returns the sandbox of the process, nil if no role needs one.
+func (s *Set) Sandbox() *sandbox.Sandbox { return s.sandbox }
+
+// isOpen reports whether the newest execution of a workflow id is open. An unknown id is not.
+func isOpen(ctx context.Context, c client.Client, id string) (bool, error) {
+	d, err := c.DescribeWorkflowExecution(ctx, id, "")
+	if _, ok := errors.AsType[*serviceerror.NotFound](err); ok {
+		return false, nil
+	}
+	if err != nil {
+		return false, fault.New(fault.Busy, "workers.isOpen", "describe %s: %w", id, err)
+	}
+	return d.GetWorkflowExecutionInfo().GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING, nil
+}
+
+// hasSearchAttributes reports whether the namespace has all of ours. A server that does not say has none.
+func hasSearchAttributes(ctx context.Context, o Options) (bool, error) {
+	res, err := o.Client.OperatorService().ListSearchAttributes(ctx, &operatorservice.ListSearchAttributesRequest{Namespace: o.Namespace})
+	if err != nil {
+		if _, ok := errors.AsType[*serviceerror.PermissionDenied](err); ok {
+			return false, nil
+		}
+		return false, fault.New(fault.Busy, "workers.hasSearchAttributes", "%w", err)
+	}
+	for _, a := range contract.SearchAttributes() {
+		if res.GetCustomAttributes()[a.Name] != a.Type {
+			return false, nil
+		}
+	}
+	return true, nil
+}
