@@ -113,6 +113,9 @@ func readColumns[T any](r io.ReaderAt, size, from, n int64) (rows []T, err error
 	for got := 0; got < len(rows); {
 		k, err := pr.Read(rows[got:])
 		got += k
+		if err == nil && k == 0 {
+			err = io.ErrNoProgress
+		}
 		if err != nil && !(errors.Is(err, io.EOF) && got == len(rows)) {
 			return nil, fault.New(fault.Corrupt, op, "row %d: %w", from+int64(got), err)
 		}

@@ -126,6 +126,9 @@ func readRows(r io.ReaderAt, size int64, name string, atOnce int, each func([]Ro
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
+		if err == nil && n == 0 {
+			err = io.ErrNoProgress // the footer promises rows that are not there
+		}
 		if err != nil {
 			return fault.New(fault.Corrupt, op, "%s: %w", name, err).WithHint("fetch the shard again")
 		}
