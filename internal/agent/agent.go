@@ -37,7 +37,8 @@ type Options struct {
 	// MaxTurns is the number of assistant turns; MaxResponse and MaxTotal are budgets in tokens, the first for
 	// everything after the prompt. A sequence of exactly that length is allowed.
 	MaxTurns, MaxResponse, MaxTotal int
-	// OutputLimit is the number of characters of a tool's output that are shown; the middle of more is cut out.
+	// OutputLimit is the number of characters (not bytes or tokens) of a tool's output that are shown; the middle of more is
+	// cut out.
 	OutputLimit int
 	Sampling    engine.Sampling
 	Random      rng.Stream
@@ -48,7 +49,7 @@ type Options struct {
 // maxParseFailures is the number of unreadable calls in a row that ends a trajectory.
 const maxParseFailures = 3
 
-// StopIDs returns the ids that end an assistant turn. Errors: Invalid (the tokenizer has no end-of-turn token).
+// StopIDs returns the ids that end an assistant turn, the end-of-turn token first. Errors: Invalid (the tokenizer has no end-of-turn token).
 func StopIDs(t *tokenizer.Tokenizer) ([]int32, error) {
 	var ids []int32
 	for _, name := range []string{chat.TurnEnd, chat.EndOfText} {
@@ -64,10 +65,11 @@ func StopIDs(t *tokenizer.Tokenizer) ([]int32, error) {
 // Run brings t to an end, from whatever it holds. After every token and every tool call it calls progress, which
 // may flush t; its error ends the loop.
 //
-// Errors: those of the sampler, the tool and progress; t then holds what was finished and may be run again.
+// Errors: Invalid (options), Internal (a sampler that adds nothing), those of the sampler, the tool and progress; t then
+// holds what was finished and may be run again. Idempotence: a trajectory that has ended is left as it is.
 // Determinism: for the same weights, t and options the same tokens, wherever an earlier run stopped.
 func Run(ctx context.Context, t *trajectory.Trajectory, o Options, progress func(*trajectory.Trajectory) error) error {
-	stops, err := StopIDs(o.Tokenizer)
+	stops, err := o.check()
 	if err != nil {
 		return err
 	}
@@ -78,6 +80,18 @@ func Run(ctx context.Context, t *trajectory.Trajectory, o Options, progress func
 		}
 	}
 	return nil
+}
+
+// check returns the ids that end a turn.
+func (o Options) check() ([]int32, error) {
+	switch {
+	case o.Sampler == nil || o.Tokenizer == nil || o.Tool == nil:
+		return nil, fault.New(fault.Invalid, "agent.Run", "sampler, tokenizer or tool is missing")
+	case o.MaxTurns < 1 || o.MaxResponse < 1 || o.MaxTotal < 1 || o.OutputLimit < 0:
+		return nil, fault.New(fault.Invalid, "agent.Run", "limits of %d turns, %d response tokens, %d tokens in all, %d characters of output",
+			o.MaxTurns, o.MaxResponse, o.MaxTotal, o.OutputLimit)
+	}
+	return StopIDs(o.Tokenizer)
 }
 
 type loop struct {
@@ -125,6 +139,7 @@ func (l *loop) sample(ctx context.Context) error {
 		l.t.Seconds += s
 		l.t.Turns[len(l.t.Turns)-1].Seconds += s
 	}()
+	before := l.t.Len()
 	_, err := l.Sampler.Generate(ctx, engine.Request{
 		Tokens: slices.Clone(l.t.IDs()), MaxNew: l.room(), Stop: l.stops, Sampling: l.Sampling, Random: l.Random, PinVersion: l.Pin,
 	}, func(tok engine.Token) error {
@@ -133,6 +148,9 @@ func (l *loop) sample(ctx context.Context) error {
 		}
 		return l.progress(l.t)
 	})
+	if err == nil && l.t.Len() == before {
+		return fault.New(fault.Internal, "agent.Run", "the sampler ended without a token")
+	}
 	return err
 }
 
@@ -144,9 +162,14 @@ func (l *loop) act(ctx context.Context) error {
 	case c == nil:
 		l.t.End = trajectory.EndStop
 		return nil
+	case l.t.IDs()[u.End-1] != l.stops[0]: // the end of the text, not of the turn: nothing can follow
+		l.leave(u, c, trajectory.EndStop)
+		return nil
+	case l.room() <= 0: // no answer would fit
+		l.leave(u, c, trajectory.EndLength)
+		return nil
 	case len(l.t.Turns) >= l.MaxTurns:
-		u.Call = &trajectory.Call{Status: "not_run", Ignored: c.ignored}
-		l.t.End = trajectory.EndTurns
+		l.leave(u, c, trajectory.EndTurns)
 		return nil
 	}
 	answer, done, err := l.answer(ctx, c)
@@ -166,6 +189,12 @@ func (l *loop) act(ctx context.Context) error {
 	}
 	l.t.AppendInserted(ids)
 	return l.progress(l.t)
+}
+
+// leave ends the trajectory without running a call.
+func (l *loop) leave(u *trajectory.Turn, c *call, end trajectory.End) {
+	u.Call = &trajectory.Call{Status: "not_run", Ignored: c.ignored}
+	l.t.End = end
 }
 
 // failures counts the unreadable calls at the end.

@@ -154,6 +154,14 @@ func TestRun_everyEnd(t *testing.T) {
 		{"failing program", []string{ask(`{"code": "fail"}`), "done"}, trajectory.EndStop, []string{"ran"}, 1, "runtime_error: ValueError: x"},
 		{"inside unfinished thinking", []string{"<think>" + good}, trajectory.EndStop, nil, 0, ""},
 		{"after thinking", []string{"<think>hm</think>" + good, "done"}, trajectory.EndStop, []string{"ran"}, 1, "\n7\n"},
+		{"closing think tag inside the code", []string{ask(`{"code": "print('</think><think>')", "stdin": "5"}`), "done"}, trajectory.EndStop, []string{"ran"}, 1, "\n5\n"},
+		{"thinking twice", []string{"<think>a</think><think>" + good + "</think>" + good, "done"}, trajectory.EndStop, []string{"ran"}, 1, "\n7\n"},
+		{"thinking again, unfinished", []string{"<think>a</think><think>" + good}, trajectory.EndStop, nil, 0, ""},
+		{"end of text after a call", []string{good + chat.EndOfText, "done"}, trajectory.EndStop, []string{"not_run"}, 0, ""},
+		{"keys in capitals", []string{ask(`{"CODE": "x"}`), "done"}, trajectory.EndStop, []string{"bad_arguments"}, 0, `"code" is missing`},
+		{"stdin is null", []string{ask(`{"code": "x", "stdin": null}`), "done"}, trajectory.EndStop, []string{"ran"}, 1, "(no output)"},
+		{"stdin is a number", []string{ask(`{"code": "x", "stdin": 3}`), "done"}, trajectory.EndStop, []string{"bad_arguments"}, 0, `"stdin" is not a string`},
+		{"a list instead of a call", []string{"<tool_call>[1]</tool_call>", "done"}, trajectory.EndStop, []string{"malformed"}, 0, "it is a JSON array"},
 		{"inside finished thinking", []string{"<think>" + good + "</think>done"}, trajectory.EndStop, nil, 0, ""},
 		{"unknown tool", []string{"<tool_call>{\"name\": \"rm\", \"arguments\": {}}</tool_call>", "done"}, trajectory.EndStop, []string{"unknown_tool"}, 0, `there is no tool "rm"`},
 		{"no code", []string{ask(`{"stdin": "1"}`), "done"}, trajectory.EndStop, []string{"bad_arguments"}, 0, `"code" is missing`},
@@ -217,7 +225,7 @@ func TestRun_resumesFromEveryFlush(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop := errors.New("killed")
-	for at := 1; at <= flushes; at += 3 {
+	for at := 1; at <= flushes; at++ {
 		s := prepare(t, turns...)
 		n := 0
 		var flushed []byte
@@ -267,6 +275,7 @@ func TestRun_budgetsAreExactAtEquality(t *testing.T) {
 		{turn1 + reply + 1, trajectory.EndLength, turn1 + reply + 1, 1},
 		{turn1 + reply, trajectory.EndLength, turn1 + reply, 1}, // an exact fit is kept
 		{turn1 + reply - 1, trajectory.EndLength, turn1, 1},     // one too many is not inserted
+		{turn1, trajectory.EndLength, turn1, 0},                 // not cut, but no answer would fit
 		{turn1 - 1, trajectory.EndLength, turn1 - 1, 0},         // cut: its call is not run
 		{1, trajectory.EndLength, 1, 0},
 	} {
@@ -283,6 +292,34 @@ func TestRun_budgetsAreExactAtEquality(t *testing.T) {
 					tt.budget, total, s.traj.End, s.traj.Response(), len(s.tool.calls), tt.want, tt.response, tt.calls)
 			}
 		}
+	}
+}
+
+// A sampler that is cancelled, or whose policy moves on, leaves what it sampled; another version goes on from there.
+func TestRun_goesOnUnderANewerVersion(t *testing.T) {
+	t.Parallel()
+	s := prepare(t, "a longer answer")
+	stale := fault.New(fault.Stale, "sampler", "moved on")
+	n := 0
+	err := agent.Run(t.Context(), s.traj, s.opts, func(*trajectory.Trajectory) error {
+		if n++; n == 3 {
+			return stale
+		}
+		return nil
+	})
+	if !fault.Is(err, fault.Stale) || s.traj.Sampled() != 3 {
+		t.Fatalf("%v after %d tokens, want Stale after 3", err, s.traj.Sampled())
+	}
+	newer := *s.opts.Sampler.(*script) //nolint:forcetypeassert // see prepare
+	newer.version = 4
+	s.opts.Sampler = &newer
+	s.run(t)
+	lo, hi, _ := s.traj.VersionRange()
+	if lo != 0 || hi != 4 || s.traj.Versions()[s.traj.Prompt()+2] != 0 || s.traj.Versions()[s.traj.Prompt()+3] != 4 {
+		t.Errorf("versions %v", s.traj.Versions()[s.traj.Prompt():])
+	}
+	if got := agent.LastTurn(s.traj, s.tok); got != "a longer answer" {
+		t.Errorf("text %q", got)
 	}
 }
 

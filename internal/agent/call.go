@@ -17,76 +17,89 @@ type call struct {
 	ignored     int    // further calls
 }
 
-// parse finds the tool call in the decoded text of a turn; nil if there is none. Only text after the last closed
-// think block counts, and none if a think block is still open.
+// parse finds the tool call in the decoded text of a turn; nil if there is none. Calls in a think block do not count, and
+// nothing counts after one that is not closed.
 func parse(turn string) *call {
-	if i := strings.LastIndex(turn, chat.ThinkClose); i >= 0 {
-		turn = turn[i+len(chat.ThinkClose):]
+	for {
+		think, open := strings.Index(turn, chat.ThinkOpen), strings.Index(turn, chat.CallOpen)
+		switch {
+		case open < 0:
+			return nil
+		case think >= 0 && think < open:
+			_, after, closed := strings.Cut(turn[think:], chat.ThinkClose)
+			if !closed {
+				return nil
+			}
+			turn = after
+			continue
+		}
+		c, rest := parseOne(turn[open+len(chat.CallOpen):])
+		c.ignored = strings.Count(rest, chat.CallOpen)
+		return c
 	}
-	if strings.Contains(turn, chat.ThinkOpen) {
-		return nil
-	}
-	_, rest, ok := strings.Cut(turn, chat.CallOpen)
-	if !ok {
-		return nil
-	}
-	c, rest := parseOne(rest)
-	c.ignored = strings.Count(rest, chat.CallOpen)
-	return c
 }
 
 // parseOne reads one call. A JSON decoder finds its end, so that a closing tag inside a string does not.
 func parseOne(text string) (*call, string) {
 	dec := json.NewDecoder(strings.NewReader(text))
-	var obj struct {
-		Name      *string         `json:"name"`
-		Arguments json.RawMessage `json:"arguments"`
-	}
+	var obj map[string]json.RawMessage // keys in their exact case; of equal keys the last counts
 	if err := dec.Decode(&obj); err != nil {
 		return &call{status: "malformed", problem: "the call is not a JSON object: " + reason(err)}, text
 	}
 	rest := text[dec.InputOffset():]
 	after, closed := strings.CutPrefix(strings.TrimLeft(rest, " \t\r\n"), chat.CallClose)
+	name, named := stringOf(obj["name"])
 	switch {
 	case !closed:
 		return &call{status: "malformed", problem: "the call is not closed by " + chat.CallClose}, rest
-	case obj.Name == nil:
+	case !named:
 		return &call{status: "malformed", problem: `the call has no "name"`}, after
-	case *obj.Name != chat.ToolName:
-		return &call{status: "unknown_tool", problem: fmt.Sprintf("there is no tool %q; the only tool is %s", short(*obj.Name), chat.ToolName)}, after
+	case name != chat.ToolName:
+		return &call{status: "unknown_tool", problem: fmt.Sprintf("there is no tool %q; the only tool is %s", short(name), chat.ToolName)}, after
 	}
-	return arguments(obj.Arguments), after
+	return arguments(obj["arguments"]), after
 }
 
 // arguments reads {"code": ..., "stdin": ...}; a string that holds such an object is read too.
 func arguments(raw json.RawMessage) *call {
-	var inner string
-	if json.Unmarshal(raw, &inner) == nil {
+	if inner, ok := stringOf(raw); ok {
 		raw = json.RawMessage(inner)
 	}
-	var args struct {
-		Code  *string `json:"code"`
-		Stdin *string `json:"stdin"`
+	bad := func(problem string) *call { return &call{status: "bad_arguments", problem: problem} }
+	var args map[string]json.RawMessage
+	if len(raw) > 0 {
+		if err := json.Unmarshal(raw, &args); err != nil {
+			return bad("the arguments are not a JSON object: " + reason(err))
+		}
 	}
-	if err := json.Unmarshal(raw, &args); err != nil {
-		return &call{status: "bad_arguments", problem: "the arguments are not an object with strings: " + reason(err)}
+	code, ok := stringOf(args["code"])
+	if !ok {
+		return bad(`the argument "code" is missing or not a string`)
 	}
-	if args.Code == nil {
-		return &call{status: "bad_arguments", problem: `the argument "code" is missing`}
+	stdin, ok := stringOf(args["stdin"])
+	if given := args["stdin"]; !ok && given != nil && string(given) != "null" {
+		return bad(`the argument "stdin" is not a string`)
 	}
-	c := &call{code: *args.Code}
-	if args.Stdin != nil {
-		c.stdin = *args.Stdin
+	return &call{code: code, stdin: stdin}
+}
+
+// stringOf returns the text of a JSON string; ok is false for anything else.
+func stringOf(raw json.RawMessage) (text string, ok bool) {
+	if len(raw) == 0 || raw[0] != '"' {
+		return "", false
 	}
-	return c
+	return text, json.Unmarshal(raw, &text) == nil
 }
 
 // reason is a JSON error in few words.
 func reason(err error) string {
 	if s, ok := errors.AsType[*json.SyntaxError](err); ok {
-		return fmt.Sprintf("%s at character %d", s.Error(), s.Offset)
+		return fmt.Sprintf("%s at byte %d", s.Error(), s.Offset)
 	}
-	return err.Error()
+	if v, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return "it is a JSON " + v.Value
+	}
+	return "it ends too early"
 }
 
 func short(s string) string {
