@@ -39,9 +39,11 @@ func (d *Data) Register(w contract.Registry) {
 
 // prepared is the store directory of a data set; shard files lie beside it.
 func prepared(key string) string { return "datasets/" + key }
+
 func shardFile(key string, i int) string {
 	return fmt.Sprintf("datasets/%s.work/shard-%03d.jsonl", key, i)
 }
+
 func shardInput(key string, i int) string {
 	return fmt.Sprintf("datasets/%s.work/shard-%03d.json", key, i)
 }

@@ -12,7 +12,7 @@ import (
 
 // retain removes what nobody can need once a checkpoint of the step is verified: weight versions that no group in
 // flight may ask for, and older checkpoints beyond the number that the configuration keeps. Sealed batches, results,
-// ledgers, validations and trajectories stay; a later rule may thin out top-k records (retention.replay).
+// ledgers, validations and trajectories stay, with their top-k records: every step can be replayed.
 //
 // Idempotence: what is gone is gone. Nothing is removed unless the checkpoint of the step verifies.
 func (c *Control) retain(ctx context.Context, q contract.RetentionRequest, _ *Beat) (contract.Done, error) {

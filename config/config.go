@@ -111,9 +111,8 @@ type Objective struct {
 
 // Retention is the section retention.
 type Retention struct {
-	Replay         string `json:"replay" doc:"Sealed batches that keep their top-k records: two_checkpoints (since the second newest verified checkpoint) or all."`
-	Checkpoints    int    `json:"checkpoints" doc:"Newest verified checkpoints that are kept."`
-	MilestoneEvery int    `json:"milestone_every" doc:"Keep checkpoints at multiples of this step for ever; 0 for none."`
+	Checkpoints    int `json:"checkpoints" doc:"Newest verified checkpoints that are kept."`
+	MilestoneEvery int `json:"milestone_every" doc:"Keep checkpoints at multiples of this step for ever; 0 for none."`
 }
 
 // Export is the section export.

@@ -25,7 +25,7 @@ func Default() *Config {
 			Objective:    Objective{Centering: "proportional", Rule: "none", Cap: 2, Lo: 0.5, Hi: 5},
 			LearningRate: 1e-6, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, ClipNorm: 1, MicroBatchTokens: 16384,
 		},
-		Retention: Retention{Replay: "two_checkpoints", Checkpoints: 2},
+		Retention: Retention{Checkpoints: 2},
 		Export:    Export{ShardSize: 5_000_000_000, Validate: true},
 		Timeouts: Timeouts{
 			Control: Duration(time.Minute), Shard: Duration(6 * time.Hour), Rollout: Duration(2 * time.Hour),

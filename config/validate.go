@@ -161,7 +161,6 @@ func (c *Config) checkTrain(v *checker) {
 }
 
 func (c *Config) checkKeeping(v *checker) {
-	v.oneOf("retention.replay", c.Retention.Replay, "two_checkpoints", "all")
 	atLeast(v, "retention.checkpoints", c.Retention.Checkpoints, 2) // one may turn out corrupt
 	atLeast(v, "retention.milestone_every", c.Retention.MilestoneEvery, 0)
 	atLeast(v, "export.shard_size", c.Export.ShardSize, 1<<20)

@@ -84,8 +84,15 @@ func (e *echo) RunPython(_ context.Context, code, stdin string) (agent.ToolResul
 func newTok(t *testing.T) *tokenizer.Tokenizer {
 	t.Helper()
 	data, err := tokenizer.Train(slices.Values([]string{chat.SystemLine, chat.ToolSchema}), 400, []tokenizer.Added{
-		{Text: chat.EndOfText, Special: true}, {Text: chat.TurnStart, Special: true}, {Text: chat.TurnEnd, Special: true},
-		{Text: chat.CallOpen}, {Text: chat.CallClose}, {Text: chat.ReplyOpen}, {Text: chat.ReplyClose}, {Text: chat.ThinkOpen}, {Text: chat.ThinkClose},
+		{Text: chat.EndOfText, Special: true},
+		{Text: chat.TurnStart, Special: true},
+		{Text: chat.TurnEnd, Special: true},
+		{Text: chat.CallOpen},
+		{Text: chat.CallClose},
+		{Text: chat.ReplyOpen},
+		{Text: chat.ReplyClose},
+		{Text: chat.ThinkOpen},
+		{Text: chat.ThinkClose},
 	})
 	if err != nil {
 		t.Fatal(err)

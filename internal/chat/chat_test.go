@@ -100,8 +100,15 @@ func TestRender_goldenConversations(t *testing.T) {
 func small(t *testing.T) *tokenizer.Tokenizer {
 	t.Helper()
 	data, err := tokenizer.Train(slices.Values([]string{chat.SystemLine, chat.ToolSchema}), 400, []tokenizer.Added{
-		{Text: chat.EndOfText, Special: true}, {Text: chat.TurnStart, Special: true}, {Text: chat.TurnEnd, Special: true},
-		{Text: chat.CallOpen}, {Text: chat.CallClose}, {Text: chat.ReplyOpen}, {Text: chat.ReplyClose}, {Text: chat.ThinkOpen}, {Text: chat.ThinkClose},
+		{Text: chat.EndOfText, Special: true},
+		{Text: chat.TurnStart, Special: true},
+		{Text: chat.TurnEnd, Special: true},
+		{Text: chat.CallOpen},
+		{Text: chat.CallClose},
+		{Text: chat.ReplyOpen},
+		{Text: chat.ReplyClose},
+		{Text: chat.ThinkOpen},
+		{Text: chat.ThinkClose},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -105,11 +105,13 @@ func TestPrepareShard_rules(t *testing.T) {
 		{"all else null", func(r *Row) { r.Source, r.StarterCode = nil, nil }, Kept, nil},
 		{
 			"lines", func(r *Row) { r.InputOutput = ptr(`{"inputs":[["1","2"],"3"],"outputs":[[],"\n4 "]}`) },
-			Kept, []judge.Test{{Input: "1\n2", Output: ""}, {Input: "3", Output: "\n4 "}},
+			Kept,
+			[]judge.Test{{Input: "1\n2", Output: ""}, {Input: "3", Output: "\n4 "}},
 		},
 		{
 			"bare numbers", func(r *Row) { r.InputOutput = ptr(`{"inputs":[` + long + `,-1.50e3],"outputs":["a",0]}`) },
-			Kept, []judge.Test{{Input: long, Output: "a"}, {Input: "-1.50e3", Output: "0"}},
+			Kept,
+			[]judge.Test{{Input: long, Output: "a"}, {Input: "-1.50e3", Output: "0"}},
 		},
 		{"null fn_name", func(r *Row) { r.InputOutput = ptr(`{"fn_name":null,"inputs":["a"],"outputs":["b"]}`) }, Kept, []judge.Test{{Input: "a", Output: "b"}}},
 		{"large cell", func(r *Row) { r.Tags = ptr(strings.Repeat("x", 1001)) }, CellTooLarge, nil},

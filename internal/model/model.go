@@ -32,9 +32,14 @@ func (c Config) Check() error {
 		name string
 		v    int
 	}{
-		{"vocab_size", c.Vocab}, {"hidden_size", c.Hidden}, {"num_hidden_layers", c.Layers},
-		{"num_attention_heads", c.Heads}, {"num_key_value_heads", c.KVHeads}, {"head_dim", c.HeadDim},
-		{"intermediate_size", c.Intermediate}, {"max_position_embeddings", c.MaxPosition},
+		{"vocab_size", c.Vocab},
+		{"hidden_size", c.Hidden},
+		{"num_hidden_layers", c.Layers},
+		{"num_attention_heads", c.Heads},
+		{"num_key_value_heads", c.KVHeads},
+		{"head_dim", c.HeadDim},
+		{"intermediate_size", c.Intermediate},
+		{"max_position_embeddings", c.MaxPosition},
 	} {
 		if f.v <= 0 {
 			bad = append(bad, fmt.Sprintf("%s must be > 0, got %d", f.name, f.v))

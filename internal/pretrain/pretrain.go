@@ -49,9 +49,15 @@ const warmup = 50
 // AddedTokens are the control tokens of the small tokenizer, in Qwen's order.
 func AddedTokens() []tokenizer.Added {
 	return []tokenizer.Added{
-		{Text: chat.EndOfText, Special: true}, {Text: chat.TurnStart, Special: true}, {Text: chat.TurnEnd, Special: true},
-		{Text: chat.CallOpen}, {Text: chat.CallClose}, {Text: chat.ReplyOpen}, {Text: chat.ReplyClose},
-		{Text: chat.ThinkOpen}, {Text: chat.ThinkClose},
+		{Text: chat.EndOfText, Special: true},
+		{Text: chat.TurnStart, Special: true},
+		{Text: chat.TurnEnd, Special: true},
+		{Text: chat.CallOpen},
+		{Text: chat.CallClose},
+		{Text: chat.ReplyOpen},
+		{Text: chat.ReplyClose},
+		{Text: chat.ThinkOpen},
+		{Text: chat.ThinkClose},
 	}
 }
 

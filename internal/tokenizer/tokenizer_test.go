@@ -220,11 +220,20 @@ func TestParse_refusesOtherFamilies(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, edit := range [][2]string{
-		{`"NFC"`, `"NFKC"`}, {`"BPE"`, `"Unigram"`}, {`"Isolated"`, `"Removed"`}, {`(?i:'s`, `(?i:'x`},
-		{`"use_regex": false`, `"use_regex": true`}, {`"ignore_merges": false`, `"ignore_merges": true`},
-		{`"Ġ": `, `"Ġx": `}, {`{`, `[`}, {`"truncation": null`, `"truncation": {}`}, {`"padding": null`, `"padding": {}`},
+		{`"NFC"`, `"NFKC"`},
+		{`"BPE"`, `"Unigram"`},
+		{`"Isolated"`, `"Removed"`},
+		{`(?i:'s`, `(?i:'x`},
+		{`"use_regex": false`, `"use_regex": true`},
+		{`"ignore_merges": false`, `"ignore_merges": true`},
+		{`"Ġ": `, `"Ġx": `},
+		{`{`, `[`},
+		{`"truncation": null`, `"truncation": {}`},
+		{`"padding": null`, `"padding": {}`},
 		{"\"post_processor\": {\n  \"type\": \"ByteLevel\"", "\"post_processor\": {\n  \"type\": \"TemplateProcessing\""},
-		{`"Ġ": 220`, `"Ġ": 2147483647`}, {`"Ġ": 220`, `"Ġ": -1`}, {`"Ġ": 220`, `"Ġ": 219`},
+		{`"Ġ": 220`, `"Ġ": 2147483647`},
+		{`"Ġ": 220`, `"Ġ": -1`},
+		{`"Ġ": 220`, `"Ġ": 219`},
 	} {
 		bad := strings.Replace(string(data), edit[0], edit[1], 1)
 		if bad == string(data) {

@@ -18,9 +18,15 @@ var update = flag.Bool("update", false, "rewrite testdata/trained/tokenizer.json
 
 // controls are Qwen's control tokens, in its order.
 var controls = []tokenizer.Added{
-	{Text: "<|endoftext|>", Special: true}, {Text: "<|im_start|>", Special: true}, {Text: "<|im_end|>", Special: true},
-	{Text: "<tool_call>"}, {Text: "</tool_call>"}, {Text: "<tool_response>"}, {Text: "</tool_response>"},
-	{Text: "<think>"}, {Text: "</think>"},
+	{Text: "<|endoftext|>", Special: true},
+	{Text: "<|im_start|>", Special: true},
+	{Text: "<|im_end|>", Special: true},
+	{Text: "<tool_call>"},
+	{Text: "</tool_call>"},
+	{Text: "<tool_response>"},
+	{Text: "</tool_response>"},
+	{Text: "<think>"},
+	{Text: "</think>"},
 }
 
 func trained(t *testing.T) []byte {

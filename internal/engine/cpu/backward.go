@@ -28,9 +28,19 @@ func (g *gradState) resize(c *core, n int) {
 		p *[]float32
 		w int
 	}{
-		{&g.dx, n * c.D}, {&g.dx1, n * c.D}, {&g.dnf, n * c.D}, {&g.dgu, n * 2 * c.F}, {&g.dAttn, n * c.Q},
-		{&g.dqk, n * c.QK}, {&g.dqkv, n * c.QKV}, {&g.dn, n * c.D}, {&g.partial, blocks * c.D}, {&g.partialQ, blocks * 2 * c.HD},
-		{&g.logits, headRows * c.V}, {&g.hx, headRows * c.D}, {&g.dhx, headRows * c.D},
+		{&g.dx, n * c.D},
+		{&g.dx1, n * c.D},
+		{&g.dnf, n * c.D},
+		{&g.dgu, n * 2 * c.F},
+		{&g.dAttn, n * c.Q},
+		{&g.dqk, n * c.QK},
+		{&g.dqkv, n * c.QKV},
+		{&g.dn, n * c.D},
+		{&g.partial, blocks * c.D},
+		{&g.partialQ, blocks * 2 * c.HD},
+		{&g.logits, headRows * c.V},
+		{&g.hx, headRows * c.D},
+		{&g.dhx, headRows * c.D},
 	} {
 		*f.p = grow(*f.p, f.w)
 	}

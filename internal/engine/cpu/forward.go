@@ -35,9 +35,20 @@ func (s *layerState) resize(c *core, n int) {
 		p *[]float32
 		w int
 	}{
-		{&s.x0, c.D}, {&s.n1, c.D}, {&s.x1, c.D}, {&s.n2, c.D}, {&s.r1, 1}, {&s.r2, 1},
-		{&s.qkv, c.QKV}, {&s.qk, c.QK}, {&s.rqk, c.cfg.Heads + c.cfg.KVHeads},
-		{&s.max, c.cfg.Heads}, {&s.inv, c.cfg.Heads}, {&s.attn, c.Q}, {&s.gu, 2 * c.F}, {&s.h, c.F},
+		{&s.x0, c.D},
+		{&s.n1, c.D},
+		{&s.x1, c.D},
+		{&s.n2, c.D},
+		{&s.r1, 1},
+		{&s.r2, 1},
+		{&s.qkv, c.QKV},
+		{&s.qk, c.QK},
+		{&s.rqk, c.cfg.Heads + c.cfg.KVHeads},
+		{&s.max, c.cfg.Heads},
+		{&s.inv, c.cfg.Heads},
+		{&s.attn, c.Q},
+		{&s.gu, 2 * c.F},
+		{&s.h, c.F},
 	} {
 		*f.p = grow(*f.p, n*f.w)
 	}

@@ -91,11 +91,18 @@ func (h harness) compareMetrics(t *testing.T, name string, got, want engine.Step
 		name      string
 		got, want float64
 	}{
-		{"loss", got.Loss, want.Loss}, {"gradient norm", got.GradNorm, want.GradNorm}, {"correction", got.Correction, want.Correction},
-		{"correction times advantage", got.CorrectionA, want.CorrectionA}, {"uncovered mass", got.Uncovered, want.Uncovered},
-		{"trainer's tail", got.TrainerTail, want.TrainerTail}, {"entropy", got.Entropy, want.Entropy},
-		{"log-probability gap", got.LogProbGap, want.LogProbGap}, {"KL", got.KL, want.KL},
-		{"share outside", got.OutsideShare, want.OutsideShare}, {"share floored", got.FloorShare, want.FloorShare}, {"alpha", got.MaxAlpha, want.MaxAlpha},
+		{"loss", got.Loss, want.Loss},
+		{"gradient norm", got.GradNorm, want.GradNorm},
+		{"correction", got.Correction, want.Correction},
+		{"correction times advantage", got.CorrectionA, want.CorrectionA},
+		{"uncovered mass", got.Uncovered, want.Uncovered},
+		{"trainer's tail", got.TrainerTail, want.TrainerTail},
+		{"entropy", got.Entropy, want.Entropy},
+		{"log-probability gap", got.LogProbGap, want.LogProbGap},
+		{"KL", got.KL, want.KL},
+		{"share outside", got.OutsideShare, want.OutsideShare},
+		{"share floored", got.FloorShare, want.FloorShare},
+		{"alpha", got.MaxAlpha, want.MaxAlpha},
 	} {
 		tol := h.backend.gradTolerance() * (1 + math.Abs(f.want))
 		if math.IsNaN(f.got) != math.IsNaN(f.want) || !math.IsNaN(f.want) && !(math.Abs(f.got-f.want) <= tol) {
