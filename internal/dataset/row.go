@@ -46,14 +46,6 @@ func value(s *string) string {
 	return *s
 }
 
-// cell returns a null cell for an empty text.
-func cell(s string) *string {
-	if s == "" {
-		return nil
-	}
-	return &s
-}
-
 // parseTests reads input_output. Elements are strings, or lists of line strings, which are joined by line breaks; bare
 // numbers keep their digits, however many. callBased is true if the row names a function.
 func parseTests(raw string) (inputs, outputs []string, callBased bool, err error) {

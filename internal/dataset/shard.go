@@ -109,12 +109,19 @@ func readRows(r io.ReaderAt, size int64, name string, atOnce int, each func([]Ro
 	if err := checkColumns(f.Schema()); err != nil {
 		return fault.New(fault.Corrupt, op, "%s: %w", name, err).WithHint("give shards in the schema of BAAI/TACO")
 	}
+	// A usable row has a byte at least, so more rows than bytes are a lie of the footer.
+	if n := f.NumRows(); n < 0 || n > size {
+		return fault.New(fault.Corrupt, op, "%s promises %d rows in %d bytes", name, n, size)
+	}
 	pr := parquet.NewGenericReader[Row](f)
 	defer pr.Close()
 	buf := make([]Row, atOnce)
-	for {
+	for left := f.NumRows(); ; {
 		clear(buf)
 		n, err := pr.Read(buf)
+		if left -= int64(n); left < 0 {
+			return fault.New(fault.Corrupt, op, "%s has more rows than the %d of its footer", name, f.NumRows())
+		}
 		if n > 0 {
 			inCallback = true
 			cerr := each(buf[:n])
