@@ -19,15 +19,6 @@ func alphabet() (to [256]rune, from map[rune]byte) {
 	return to, from
 }
 
-// spell writes bytes in the alphabet.
-func spell(s string) string {
-	out := make([]rune, 0, len(s))
-	for i := range len(s) {
-		out = append(out, byteRune[s[i]])
-	}
-	return string(out)
-}
-
 // unspell reads the alphabet back; ok is false if a character is not in it.
 func unspell(s string) (out []byte, ok bool) {
 	out = make([]byte, 0, len(s))
