@@ -2,7 +2,7 @@
 //
 // The work has two halves, each a pure function of its input. PrepareShard reads one shard row by row, applies the
 // rules that need only the row, checks the reference solutions, and writes one file. Finish reads the files of all
-// shards, drops excluded problems and duplicates, splits, and writes a directory: train.parquet, dev.parquet,
+// shards, drops excluded problems and duplicates, splits, and returns the files of a directory: train.parquet, dev.parquet,
 // decisions.parquet and manifest.json. Both give the same bytes whenever they are run again. Open reads such a
 // directory; Check verifies it.
 //
