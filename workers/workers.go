@@ -209,14 +209,14 @@ func (s *Set) Sandbox() *sandbox.Sandbox { return s.sandbox }
 
 // isOpen reports whether the newest execution of a workflow id is open. An unknown id is not.
 func isOpen(ctx context.Context, c client.Client, id string) (bool, error) {
-	d, err := c.DescribeWorkflowExecution(ctx, id, "")
+	d, err := c.DescribeWorkflow(ctx, id, "")
 	if _, ok := errors.AsType[*serviceerror.NotFound](err); ok {
 		return false, nil
 	}
 	if err != nil {
 		return false, fault.New(fault.Busy, "workers.isOpen", "describe %s: %w", id, err)
 	}
-	return d.GetWorkflowExecutionInfo().GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING, nil
+	return d.Status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING, nil
 }
 
 // hasSearchAttributes reports whether the namespace has all of ours. A server that does not say has none.

@@ -96,7 +96,7 @@ func (d *demoCmd) attach(ctx context.Context, l *local, cfg *config.Config, disp
 	}
 	name := d.Name
 	for i := 2; ; i++ {
-		desc, err := l.client.DescribeWorkflowExecution(ctx, name, "")
+		desc, err := l.client.DescribeWorkflow(ctx, name, "")
 		if _, ok := errors.AsType[*serviceerror.NotFound](err); ok {
 			break
 		}
@@ -107,7 +107,7 @@ func (d *demoCmd) attach(ctx context.Context, l *local, cfg *config.Config, disp
 			name = fmt.Sprintf("%s-%d", d.Name, i)
 			continue
 		}
-		return d.existing(ctx, l, name, desc.GetWorkflowExecutionInfo().GetStatus(), text, display)
+		return d.existing(ctx, l, name, desc.Status, text, display)
 	}
 	run, err := l.client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
 		ID: name, TaskQueue: contract.QueueControl,

@@ -42,7 +42,8 @@ func TestNew_labelsDoNotRunTogether(t *testing.T) {
 			}
 		}
 	}
-	if New(42, Train, 1, "p") != New(42, Train, 1, "p") {
+	first, again := New(42, Train, 1, "p"), New(42, Train, 1, "p")
+	if first != again {
 		t.Error("the same labels must give the same stream")
 	}
 }

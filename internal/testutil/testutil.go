@@ -116,6 +116,9 @@ func (p *Process) Kill() {
 // Interrupt asks the process to end.
 func (p *Process) Interrupt() { _ = p.Cmd.Process.Signal(os.Interrupt) }
 
+// Done is closed when the process has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
 // Ended reports whether the process has ended.
 func (p *Process) Ended() bool {
 	select {

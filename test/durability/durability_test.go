@@ -81,35 +81,54 @@ func TestKillEverything_endsWithTheSameWeights(t *testing.T) {
 	}
 	t.Logf("an undisturbed run takes %s; STEADY_CHAOS_SEED=%d", whole.Round(time.Second), seed)
 	rnd := rand.New(rand.NewPCG(seed, 1))
-	dir := t.TempDir()
+	for kills := 0; kills < wantKills; {
+		dir := t.TempDir()
+		n := disturbed(t, steady, dir, wantKills-kills, func() time.Duration {
+			return time.Second + time.Duration(rnd.Int64N(int64(whole/3)))
+		})
+		if n == 0 {
+			t.Fatal("the run ended before the first kill")
+		}
+		kills += n
+		if state, weights := digests(t, dir); state != wantState || weights != wantWeights {
+			t.Errorf("state %s weights %s after %d kills, undisturbed %s %s", state, weights, n, wantState, wantWeights)
+		}
+		checkExport(t, dir)
+	}
+	t.Logf("state %s, weights %s", wantState, wantWeights)
+}
+
+// wantKills is how often the program is killed in all; a run that ends in between is followed by another.
+const wantKills = 6
+
+// disturbed runs the demo to its end and kills it up to kills times on the way, each time after a random while.
+func disturbed(t *testing.T, steady, dir string, kills int, after func() time.Duration) int {
+	t.Helper()
 	args := demo(t, dir)
-	const kills = 6
 	for k := 0; ; k++ {
 		p := testutil.Start(t, steady, args...)
-		if k >= kills {
+		if k == kills {
 			if code := p.Wait(t, 8*time.Minute); code > 1 {
-				t.Fatalf("the run that was killed %d times ended with status %d:\n%s", kills, code, p.Output())
+				t.Fatalf("the run that was killed %d times ended with status %d:\n%s", k, code, p.Output())
 			}
-			break
+			return k
 		}
-		// Later than the start of the server, within a good part of a whole run.
-		after := 2*time.Second + time.Duration(rnd.Int64N(int64(whole/2)))
+		d := after()
 		select {
-		case <-time.After(after):
-		case <-t.Context().Done():
-		}
-		if p.Ended() {
-			t.Logf("kill %d came after the end", k+1)
-			break
+		case <-p.Done():
+			if code := p.Wait(t, time.Second); code > 1 {
+				t.Fatalf("the run that was killed %d times ended with status %d:\n%s", k, code, p.Output())
+			}
+			return k
+		case <-time.After(d):
 		}
 		p.Kill()
-		t.Logf("kill %d after %s", k+1, after.Round(time.Millisecond))
+		t.Logf("kill %d after %s", k+1, d.Round(time.Millisecond))
 	}
-	state, weights := digests(t, dir)
-	if state != wantState || weights != wantWeights {
-		t.Errorf("state %s weights %s after kills, undisturbed %s %s", state, weights, wantState, wantWeights)
-	}
-	t.Logf("state %s, weights %s", state, weights)
+}
+
+func checkExport(t *testing.T, dir string) {
+	t.Helper()
 	var v record.Validation
 	data, err := os.ReadFile(filepath.Join(dir, "data", "store", "runs", "r", "l0", "validation", "export.json"))
 	if err != nil || json.Unmarshal(data, &v) != nil || v.Problems != 8 {
