@@ -3,6 +3,7 @@ package batch
 import (
 	"context"
 	"math"
+	"slices"
 
 	"github.com/steadyrl/steady/internal/artifact"
 	"github.com/steadyrl/steady/internal/judge"
@@ -24,7 +25,7 @@ func (m mean) value() *float64 { return record.Num(m.sum / float64(m.n)) }
 func metrics(o Options, units []Unit) record.BatchMetrics {
 	var reward, spread, zero, solved, lag, response, cut, bad, tool, queue mean
 	var sampled, seconds, maxLag, maxSpan, maxResponse float64
-	maxLag, maxSpan = math.NaN(), math.NaN()
+	maxLag, maxSpan, maxResponse = math.NaN(), math.NaN(), math.NaN()
 	for _, u := range units {
 		var rewards []float64
 		for i, t := range u.Trajectories {
@@ -33,7 +34,7 @@ func metrics(o Options, units []Unit) record.BatchMetrics {
 			reward.add(v.Reward)
 			solved.addIf(v.Solved())
 			response.add(float64(t.Response()))
-			maxResponse = max(maxResponse, float64(t.Response()))
+			maxResponse = fmax(maxResponse, float64(t.Response()))
 			cut.addIf(t.End == trajectory.EndLength)
 			bad.addIf(!v.FormatOK)
 			tool.addIf(t.ToolStarted())
@@ -74,8 +75,12 @@ func fmax(a, b float64) float64 {
 	return max(a, b)
 }
 
-// deviation is the standard deviation of a group's rewards (of the group, not of a population).
+// deviation is the standard deviation of a group's rewards (of the group, not of a population). That of equal rewards
+// is exactly 0, although their mean may be rounded.
 func deviation(x []float64) float64 {
+	if len(x) > 0 && slices.Min(x) == slices.Max(x) {
+		return 0
+	}
 	var m mean
 	for _, v := range x {
 		m.add(v)

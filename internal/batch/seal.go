@@ -105,7 +105,7 @@ func Load(ctx context.Context, s artifact.Store, b record.Sealed) (engine.Batch,
 	}
 	for _, m := range b.Samples {
 		ts := files[m.Group]
-		if m.Index >= len(ts) || ts[m.Index].Len() != m.Tokens {
+		if m.Index < 0 || m.Index >= len(ts) || ts[m.Index].Len() != m.Tokens {
 			return engine.Batch{}, fault.New(fault.Corrupt, "batch.Load", "group %d has no trajectory %d of %d tokens", m.Group, m.Index, m.Tokens)
 		}
 		out.Sequences = append(out.Sequences, ts[m.Index].Sequence(float32(m.Advantage), b.Temperature))
