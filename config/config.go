@@ -26,7 +26,7 @@ type Run struct {
 	CheckpointEvery int    `json:"checkpoint_every" doc:"Save a checkpoint after every so many steps; step 0 and the last step always have one."`
 	ContinueEvery   int    `json:"continue_every" doc:"Steps after which the step loop continues as a new Temporal execution, which bounds its history."`
 	InitRun         string `json:"init_run" doc:"Run whose checkpoint this run starts from; empty to start from model.path."`
-	InitLineage     string `json:"init_lineage" doc:"Lineage of init_run; empty for its newest."`
+	InitLineage     string `json:"init_lineage" doc:"Lineage of init_run; empty for its first, l0."`
 	InitStep        int    `json:"init_step" doc:"Step of the checkpoint of init_run; 0 for its newest verified one."`
 }
 
@@ -118,7 +118,6 @@ type Retention struct {
 // Export is the section export.
 type Export struct {
 	ShardSize Bytes `json:"shard_size" doc:"Largest safetensors file."`
-	Validate  bool  `json:"validate" doc:"Run the dev problems again from the exported files."`
 }
 
 // Timeouts is the section timeouts.

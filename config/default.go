@@ -26,7 +26,7 @@ func Default() *Config {
 			LearningRate: 1e-6, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, ClipNorm: 1, MicroBatchTokens: 16384,
 		},
 		Retention: Retention{Checkpoints: 2},
-		Export:    Export{ShardSize: 5_000_000_000, Validate: true},
+		Export:    Export{ShardSize: 5_000_000_000},
 		Timeouts: Timeouts{
 			Control: Duration(time.Minute), Shard: Duration(6 * time.Hour), Rollout: Duration(2 * time.Hour),
 			Judge: Duration(time.Hour), Update: Duration(4 * time.Hour), Export: Duration(2 * time.Hour),

@@ -198,13 +198,17 @@ func nice(lo, hi float64, n int) (ticks []float64, decimals int) {
 // axis writes the number at a tick.
 func axis(v float64, decimals int) string {
 	if a := math.Abs(v); a >= 1e6 || decimals > 4 && v != 0 {
-		s := strconv.FormatFloat(v, 'e', 1, 64)
+		digits := 1 // as many as tell two ticks apart
+		if v != 0 {
+			digits = min(15, max(1, int(math.Floor(math.Log10(a)))+decimals))
+		}
+		s := strconv.FormatFloat(v, 'e', digits, 64)
 		mantissa, exponent, _ := strings.Cut(s, "e")
 		n, err := strconv.Atoi(exponent)
 		if err != nil {
 			return s
 		}
-		return strings.TrimSuffix(mantissa, ".0") + "e" + strconv.Itoa(n)
+		return strings.TrimRight(strings.TrimRight(mantissa, "0"), ".") + "e" + strconv.Itoa(n)
 	}
 	if v == 0 {
 		return "0"
