@@ -227,7 +227,8 @@ func TestSeal_metrics(t *testing.T) {
 			},
 		},
 		{
-			"no sampled token", [][]item{{{problem: "a", verdict: passed(0, 1)}}},
+			"no sampled token",
+			[][]item{{{problem: "a", verdict: passed(0, 1)}}},
 			record.BatchMetrics{
 				RewardMean: p(0), RewardSpread: p(0), ZeroSpreadShare: p(1), SolvedShare: p(0), ResponseTokens: p(0), ResponseMax: p(0),
 				LengthCutShare: p(0), UnjudgeableRate: p(0), ToolShare: p(0), SampledTokens: p(0), QueueSeconds: p(0), WaitSeconds: p(1.5), Drops: p(2),
@@ -236,8 +237,10 @@ func TestSeal_metrics(t *testing.T) {
 		{"no group", nil, record.BatchMetrics{SampledTokens: p(0), WaitSeconds: p(1.5), Drops: p(2)}},
 		{
 			// The mean of equal rewards that are not dyadic is rounded; their spread is 0 all the same.
-			"equal rewards", [][]item{{
-				{problem: "a", versions: []int{5}, verdict: passed(1, 10)}, {problem: "a", versions: []int{5}, verdict: passed(1, 10)},
+			"equal rewards",
+			[][]item{{
+				{problem: "a", versions: []int{5}, verdict: passed(1, 10)},
+				{problem: "a", versions: []int{5}, verdict: passed(1, 10)},
 				{problem: "a", versions: []int{5}, verdict: passed(1, 10)},
 			}},
 			record.BatchMetrics{
@@ -462,7 +465,8 @@ func TestJudgeAll_runsEqualProgramsOnce(t *testing.T) {
 			c := &counter{}
 			subs := []batch.Submission{
 				submission("p", 0, "x"), submission("p", 1, "y"), submission("p", 2, "x"), submission("q", 0, "x"), submission("p", 3, "y"),
-				{ProblemID: "p", Sample: 4, Response: "no code", Tests: []judge.Test{{}}}, {ProblemID: "p", Sample: 5, Response: "nothing", Tests: []judge.Test{{}}},
+				{ProblemID: "p", Sample: 4, Response: "no code", Tests: []judge.Test{{}}},
+				{ProblemID: "p", Sample: 5, Response: "nothing", Tests: []judge.Test{{}}},
 				submission("p", 6, ""), // an empty program is not the same as none
 			}
 			got, err := batch.JudgeAll(t.Context(), c, subs, atOnce)
@@ -545,8 +549,11 @@ func TestSummarize_everyNumber(t *testing.T) {
 			BudgetExhausted: 1, LengthCut: 1, MeanTokens: 8.0 / 5,
 		},
 		Items: []record.DevItem{
-			{Problem: "a", Kind: "accepted", Passed: 2, Total: 2}, {Problem: "b", Kind: "runtime_error", Passed: 1, Total: 4},
-			{Problem: "c", Kind: "budget_exhausted", Passed: 1, Total: 2}, {Problem: "d", Kind: "format_error", Total: 2}, {Problem: "e", Kind: "no_tests"},
+			{Problem: "a", Kind: "accepted", Passed: 2, Total: 2},
+			{Problem: "b", Kind: "runtime_error", Passed: 1, Total: 4},
+			{Problem: "c", Kind: "budget_exhausted", Passed: 1, Total: 2},
+			{Problem: "d", Kind: "format_error", Total: 2},
+			{Problem: "e", Kind: "no_tests"},
 		},
 	}
 	if d := cmp.Diff(want, got, approx, cmpopts.IgnoreFields(record.Validation{}, "Files")); d != "" {

@@ -33,7 +33,15 @@ type Host struct {
 	layout  record.Layout
 	trainer engine.Trainer // nil: nothing is loaded
 	step    int            // updates applied in the lineage; valid while trainer is not nil
+	last    last           // the update that made the state; zero after a restore
 	probe   engine.Sampler
+}
+
+// last is what is not part of the state, but of the result of the step that made it.
+type last struct {
+	batch    string // digest; empty: unknown
+	metrics  record.UpdateMetrics
+	replayed int
 }
 
 // New returns an empty host.
@@ -81,16 +89,16 @@ func (h *Host) Update(ctx context.Context, l record.Layout, step int, ref artifa
 	if out.Restored, out.Replayed, err = h.reach(ctx, step-1); err != nil {
 		return Outcome{}, err
 	}
-	metrics, err := h.train(ctx, step, ref)
-	if err != nil {
+	if err := h.train(ctx, step, ref); err != nil {
 		return Outcome{}, err
 	}
+	h.last.replayed = out.Replayed
 	if recorded != nil {
 		out.Result, out.Recorded = *recorded, true
 		h.compare(ctx, *recorded)
 		return out, nil
 	}
-	out.Result, err = h.publish(ctx, step, ref, epoch, metrics, out.Replayed)
+	out.Result, err = h.publish(ctx, step, ref, epoch)
 	return out, err
 }
 
@@ -99,9 +107,10 @@ func (h *Host) behind(ctx context.Context, step int, ref artifact.Ref, epoch int
 	switch {
 	case recorded != nil:
 		return Outcome{Result: *recorded, Recorded: true}, nil
+	case h.step == step && h.last.batch != "" && h.last.batch != ref.Digest:
+		return Outcome{}, fault.New(fault.Invalid, "learner.Update", "step %d was trained from batch %.12s, asked for is %.12s", step, h.last.batch, ref.Digest)
 	case h.step == step:
-		// The metrics of the update were lost with the failed write; they are not part of the state.
-		res, err := h.publish(ctx, step, ref, epoch, record.UpdateMetrics{}, 0)
+		res, err := h.publish(ctx, step, ref, epoch)
 		return Outcome{Result: res}, err
 	}
 	return Outcome{}, fault.New(fault.Internal, "learner.Update", "the trainer is at step %d, but step %d has no result", h.step, step)
@@ -134,7 +143,7 @@ func (h *Host) forget() {
 	if h.trainer != nil {
 		_ = h.trainer.Close() // nothing can be done about memory that does not go
 	}
-	h.trainer = nil
+	h.trainer, h.last = nil, last{}
 }
 
 // Close frees the engines.
@@ -161,26 +170,26 @@ func (h *Host) recorded(ctx context.Context, step int) (*record.Result, error) {
 }
 
 // train applies the sealed batch of step to the state after step-1.
-func (h *Host) train(ctx context.Context, step int, ref artifact.Ref) (record.UpdateMetrics, error) {
+func (h *Host) train(ctx context.Context, step int, ref artifact.Ref) error {
 	var sealed record.Sealed
 	if err := artifact.FetchJSON(ctx, h.opts.Store, ref, &sealed); err != nil {
-		return record.UpdateMetrics{}, err
+		return err
 	}
 	if sealed.Step != step {
-		return record.UpdateMetrics{}, fault.New(fault.Invalid, "learner.Update", "batch %s is of step %d, asked for is %d", ref.Name, sealed.Step, step)
+		return fault.New(fault.Invalid, "learner.Update", "batch %s is of step %d, asked for is %d", ref.Name, sealed.Step, step)
 	}
 	b, err := batch.Load(ctx, h.opts.Store, sealed)
 	if err != nil {
-		return record.UpdateMetrics{}, err
+		return err
 	}
 	began := time.Now()
 	m, err := h.trainer.Update(ctx, b)
 	if err != nil {
 		h.forget()
-		return record.UpdateMetrics{}, err
+		return err
 	}
-	h.step = step
-	return updateMetrics(b, m, time.Since(began)), nil
+	h.step, h.last = step, last{batch: ref.Digest, metrics: updateMetrics(b, m, time.Since(began))}
+	return nil
 }
 
 // compare raises the alarm when a replayed step gives other weights than were recorded.

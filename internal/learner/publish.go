@@ -14,14 +14,14 @@ import (
 const probeTokens = 32
 
 // publish writes the weights of the state held and then the result of the step.
-func (h *Host) publish(ctx context.Context, step int, ref artifact.Ref, epoch int, m record.UpdateMetrics, replayed int) (record.Result, error) {
+func (h *Host) publish(ctx context.Context, step int, ref artifact.Ref, epoch int) (record.Result, error) {
 	info, err := h.writeVersion(ctx, step, epoch)
 	if err != nil {
 		return record.Result{}, err
 	}
 	res := record.Result{
 		Step: step, BatchDigest: ref.Digest, StateDigest: weights.StateDigest(h.trainer.State()),
-		WeightsDigest: info.Digest, Weights: info.File, Metrics: m, Trainer: h.opts.Name, Replayed: replayed,
+		WeightsDigest: info.Digest, Weights: info.File, Metrics: h.last.metrics, Trainer: h.opts.Name, Replayed: h.last.replayed,
 	}
 	if err := record.CheckFinite(res); err != nil {
 		return record.Result{}, err
@@ -76,13 +76,14 @@ func (h *Host) runProbe(ctx context.Context, version int, w *model.Weights) ([]i
 	return tokens, lp, err
 }
 
-// checkFence returns Stale if a newer epoch took the lineage.
+// checkFence returns Stale if a newer epoch took the lineage, or another host the same one: two that acquire at the same
+// time may open the same epoch, and the last to write the fence holds it.
 func (h *Host) checkFence(ctx context.Context, l record.Layout, epoch int) error {
 	var f record.Fence
 	if _, err := artifact.GetJSON(ctx, h.opts.Store, l.Fence(), &f); err != nil {
 		return err
 	}
-	if f.Epoch != epoch {
+	if f.Epoch != epoch || f.Holder != h.opts.Name {
 		return fault.New(fault.Stale, "learner.checkFence", "trainer epoch %d was fenced off by epoch %d of %s", epoch, f.Epoch, f.Holder)
 	}
 	return nil

@@ -2,6 +2,7 @@ package learner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -52,7 +53,7 @@ func (h *Host) replay(ctx context.Context, step int) error {
 	if recorded != nil && recorded.BatchDigest != ref.Digest {
 		return fault.New(fault.Corrupt, "learner.replay", "sealed batch %s has digest %.12s, trained was %.12s", ref.Name, ref.Digest, recorded.BatchDigest)
 	}
-	if _, err := h.train(ctx, step, ref); err != nil {
+	if err := h.train(ctx, step, ref); err != nil {
 		return err
 	}
 	if recorded != nil {
@@ -89,7 +90,8 @@ func (h *Host) restore(ctx context.Context, step int) error {
 			Kind: string(fault.Corrupt), Where: h.opts.Name, Step: s,
 			Message: fmt.Sprintf("checkpoint %d does not verify, an older one is taken: %v", s, err),
 		})
-		if err := os.Rename(path, path+".corrupt"); err != nil {
+		aside := path + ".corrupt"
+		if err := errors.Join(os.RemoveAll(aside), os.Rename(path, aside)); err != nil { // one that was set aside before goes
 			return fault.New(fault.Internal, "learner.restore", "set a corrupt checkpoint aside: %w", err)
 		}
 	}
@@ -117,7 +119,7 @@ func (h *Host) install(step int, state *engine.State) error {
 		_ = t.Close()
 		return err
 	}
-	h.trainer, h.step = t, step
+	h.trainer, h.step, h.last = t, step, last{}
 	return nil
 }
 
