@@ -34,7 +34,8 @@ type Host struct {
 	trainer engine.Trainer // nil: nothing is loaded
 	step    int            // updates applied in the lineage; valid while trainer is not nil
 	last    last           // the update that made the state; zero after a restore
-	probe   engine.Sampler
+	probe   engine.Sampler // of models of the configuration probes
+	probes  model.Config
 }
 
 // last is what is not part of the state, but of the result of the step that made it.

@@ -58,12 +58,16 @@ func (h *Host) writeVersion(ctx context.Context, version, epoch int) (record.Ver
 
 // runProbe computes the log-probabilities of a fixed prompt: ids spread over the vocabulary.
 func (h *Host) runProbe(ctx context.Context, version int, w *model.Weights) ([]int32, []float32, error) {
+	if h.probe != nil && h.probes != w.Config { // the host went on to a run of another model
+		_ = h.probe.Close() // nothing can be done about memory that does not go
+		h.probe = nil
+	}
 	if h.probe == nil {
 		p, err := h.opts.NewSampler(w.Config)
 		if err != nil {
 			return nil, nil, err
 		}
-		h.probe = p
+		h.probe, h.probes = p, w.Config
 	}
 	tokens := make([]int32, min(probeTokens, w.Config.MaxPosition))
 	for i := range tokens {
