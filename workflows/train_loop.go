@@ -254,7 +254,10 @@ func (l *loop) seal(t int, batch []contract.OpenGroup) (contract.SealBatchResult
 		req.Groups = append(req.Groups, g.GroupRef)
 		req.Ledger.Trained = append(req.Ledger.Trained, g.N)
 	}
-	res, err := contract.SealBatchActivity.Do(control(l.ctx, l.spec.Timeouts, fmt.Sprintf("step %d: seal %d groups", t, len(batch))), req)
+	// Not to be cut off by a cancel: a batch that was sealed without the loop's knowledge would be closed as run_ended too.
+	ctx, cancel := workflow.NewDisconnectedContext(l.ctx)
+	defer cancel()
+	res, err := contract.SealBatchActivity.Do(control(ctx, l.spec.Timeouts, fmt.Sprintf("step %d: seal %d groups", t, len(batch))), req)
 	if err != nil {
 		return res, err
 	}

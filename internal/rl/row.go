@@ -102,16 +102,17 @@ func (o Objective) Row(t Token, head []float64) Row {
 		rho := max(1-r.SamplerQ, tailFloor) / max(tail, tailFloor)
 		r.Floored = 1-r.SamplerQ < tailFloor || tail < tailFloor
 		r.Alpha = o.tailCoefficient(rho)
-		m += r.Alpha * tail
+		m += float64(r.Alpha * tail)
 	}
 	for i := range k {
 		p := math.Exp(float64(t.HeadLogP[i]))
-		r.Correction += (r.Head[i] - r.Alpha*p) * float64(t.HeadLogP[i])
-		r.Head[i] = t.Advantage * (r.Head[i] - (m-r.Weight)*p)
+		// The conversions forbid fused multiply-adds, which would make the last bit depend on the machine.
+		r.Correction += float64((r.Head[i] - float64(r.Alpha*p)) * float64(t.HeadLogP[i]))
+		r.Head[i] = t.Advantage * (r.Head[i] - float64((m-r.Weight)*p))
 	}
 	r.Off = -t.Advantage * (m - r.Weight - r.Alpha)
 	r.At = -t.Advantage * r.Weight
-	r.Loss = -t.Advantage * (r.Weight*t.LogP - r.Correction)
+	r.Loss = -t.Advantage * (float64(r.Weight*t.LogP) - r.Correction)
 	return r
 }
 
