@@ -301,6 +301,12 @@ func (c *Control) summarize(ctx context.Context, q contract.SummarizeRequest, _ 
 		return contract.SummarizeResult{}, err
 	}
 	v.Name, v.Version, v.Source, v.Seconds = q.Name, q.Version, q.Source, q.Seconds
+	// An export is certified to hold the published weights of its step, so that both have one digest.
+	var info record.Version
+	if _, err := artifact.GetJSON(ctx, c.store(), l.WeightsInfo(q.Version), &info); err != nil {
+		return contract.SummarizeResult{}, err
+	}
+	v.Weights = info.Digest
 	if err := record.CheckFinite(v); err != nil {
 		return contract.SummarizeResult{}, err
 	}

@@ -30,6 +30,8 @@ type Run struct {
 	Config *config.Config
 	Layout record.Layout
 	Vocab  int // of the model
+	// Parameters is the number of weights of the model.
+	Parameters int
 
 	mu      sync.Mutex
 	tok     *tokenizer.Tokenizer
@@ -72,6 +74,9 @@ func (r *Runs) Of(ctx context.Context, k contract.RunKey) (*Run, error) {
 		return nil, err
 	}
 	run.Vocab = mc.Vocab
+	for _, t := range mc.Tensors() {
+		run.Parameters += t.Size()
+	}
 	r.known[k] = run
 	return run, nil
 }

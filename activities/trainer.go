@@ -50,16 +50,7 @@ func (t *Trainer) initPolicy(ctx context.Context, q contract.InitPolicyRequest, 
 	if err != nil {
 		return contract.InitPolicyResult{}, err
 	}
-	parameters := 0
-	info, err := t.Host.Init(ctx, run.Layout, q.Step, func(ctx context.Context) (*engine.State, error) {
-		s, err := t.initialState(ctx, run)
-		if err == nil {
-			for _, d := range s.Master.Data {
-				parameters += len(d)
-			}
-		}
-		return s, err
-	})
+	info, err := t.Host.Init(ctx, run.Layout, q.Step, func(ctx context.Context) (*engine.State, error) { return t.initialState(ctx, run) })
 	if err != nil {
 		return contract.InitPolicyResult{}, err
 	}
@@ -71,7 +62,7 @@ func (t *Trainer) initPolicy(ctx context.Context, q contract.InitPolicyRequest, 
 			return contract.InitPolicyResult{}, err
 		}
 	}
-	return contract.InitPolicyResult{Digest: info.Digest, Parameters: parameters}, nil
+	return contract.InitPolicyResult{Digest: info.Digest, Parameters: run.Parameters}, nil
 }
 
 // initialState is the parent's checkpoint if the run has one, else the model directory.
