@@ -1,0 +1,153 @@
+package workers
+
+import (
+	"encoding/json"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/steadyrl/steady/config"
+	"github.com/steadyrl/steady/internal/artifact"
+	"github.com/steadyrl/steady/internal/demo"
+	"github.com/steadyrl/steady/internal/fault"
+)
+
+var lineage = layout{Run: "r", Lineage: "l0"}
+
+func newStore(t *testing.T) *artifact.Files {
+	t.Helper()
+	s, err := artifact.NewFiles(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// modelDir is a copy of the bundled model after change.
+func modelDir(t *testing.T, change func(dir string)) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "model")
+	if err := os.CopyFS(dir, demo.Model()); err != nil {
+		t.Fatal(err)
+	}
+	change(dir)
+	return dir
+}
+
+func TestAssets_copyModelFiles(t *testing.T) {
+	t.Parallel()
+	remove := func(name string) func(string) {
+		return func(dir string) {
+			if err := os.Remove(filepath.Join(dir, name)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	shrink := func(dir string) {
+		name := filepath.Join(dir, "config.json")
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Error(err)
+		}
+		var c map[string]any
+		if err := json.Unmarshal(data, &c); err != nil {
+			t.Error(err)
+		}
+		c["vocab_size"] = 5
+		if data, err = json.Marshal(c); err != nil {
+			t.Error(err)
+		}
+		if err := os.WriteFile(name, data, 0o600); err != nil {
+			t.Error(err)
+		}
+	}
+	none := func(string) {}
+	tests := []struct {
+		name string
+		dir  string
+		kind fault.Kind
+	}{
+		{"bundled", config.Bundled, ""},
+		{"a copy", modelDir(t, none), ""},
+		{"without generation settings", modelDir(t, remove("generation_config.json")), ""},
+		{"no such directory", filepath.Join(t.TempDir(), "absent"), fault.Invalid},
+		{"no configuration", modelDir(t, remove("config.json")), fault.Invalid},
+		{"no tokenizer", modelDir(t, remove("tokenizer.json")), fault.Invalid},
+		{"no tokenizer settings", modelDir(t, remove("tokenizer_config.json")), fault.Invalid},
+		{"an embedding smaller than the tokenizer", modelDir(t, shrink), fault.Invalid},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := newStore(t)
+			for round := range 2 {
+				if err := (assets{}).CopyModelFiles(t.Context(), s, lineage, tt.dir); fault.KindOf(err) != tt.kind {
+					t.Errorf("round %d: got %v, want %q", round, err, tt.kind)
+				}
+			}
+			if tt.kind != "" {
+				return
+			}
+			want, err := fs.ReadFile(demo.Model(), "config.json")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, _, err := s.Get(t.Context(), lineage.Base()+"/config.json"); err != nil || string(got) != string(want) {
+				t.Errorf("config.json: got %d bytes, %v; want those of the model", len(got), err)
+			}
+		})
+	}
+}
+
+func TestAssets_bundledFiles(t *testing.T) {
+	t.Parallel()
+	s, err := assets{}.InitialState(t.Context(), config.Bundled)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Steps != 0 || s.Master == nil {
+		t.Fatalf("got a state of %d steps, want the initial one", s.Steps)
+	}
+	for i := range s.M.Data {
+		for k := range s.M.Data[i] {
+			if s.M.Data[i][k] != 0 || s.V.Data[i][k] != 0 {
+				t.Fatalf("tensor %d: moments %v and %v, want 0", i, s.M.Data[i][k], s.V.Data[i][k])
+			}
+		}
+	}
+	f, err := assets{}.OpenShard(config.Bundled)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err != nil || st.Size() == 0 {
+		t.Errorf("bundled shard: got %v, %v; want a file with content", st, err)
+	}
+	if set, err := (assets{}).Excluded(config.Bundled); err != nil || len(set) == 0 {
+		t.Errorf("bundled exclusions: got %d, %v; want some", len(set), err)
+	}
+}
+
+func TestAssets_missingFilesAreInvalid(t *testing.T) {
+	t.Parallel()
+	absent := filepath.Join(t.TempDir(), "absent")
+	_, shard := assets{}.OpenShard(absent)
+	_, excluded := assets{}.Excluded(absent)
+	_, state := assets{}.InitialState(t.Context(), absent)
+	for name, err := range map[string]error{"shard": shard, "exclusions": excluded, "model": state} {
+		if !fault.Is(err, fault.Invalid) || fault.HintOf(err) == "" {
+			t.Errorf("%s: got %v, want Invalid with a hint", name, err)
+		}
+	}
+}
+
+func TestEngines_ofABackend(t *testing.T) {
+	t.Parallel()
+	for backend, kind := range map[string]fault.Kind{"cpu": "", "ref": "", "cuda": fault.Invalid, "": fault.Invalid} {
+		f, err := engines(Options{Backend: backend, Threads: 1})
+		if fault.KindOf(err) != kind || err == nil && (f.sampler == nil || f.trainer == nil) {
+			t.Errorf("engine %q: got %v, want %q", backend, err, kind)
+		}
+	}
+}
