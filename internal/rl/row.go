@@ -2,6 +2,7 @@ package rl
 
 import (
 	"math"
+	"slices"
 
 	"github.com/steadyrl/steady/internal/fault"
 )
@@ -199,8 +200,12 @@ func CheckLogProb(lp float32) error {
 	return nil
 }
 
-// GroupAdvantages returns reward minus the group's mean, in order, not divided by the standard deviation.
+// GroupAdvantages returns reward minus the group's mean, in order, not divided by the standard deviation. Equal
+// rewards give exactly 0, which the rounding of the mean would not.
 func GroupAdvantages(rewards []float64) []float64 {
+	if len(rewards) > 0 && !slices.ContainsFunc(rewards, func(r float64) bool { return r != rewards[0] }) {
+		return make([]float64, len(rewards))
+	}
 	var mean float64
 	for _, r := range rewards {
 		mean += r

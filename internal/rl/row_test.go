@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -296,6 +297,19 @@ func TestCheckRecord_refusesWhatNoDistributionGives(t *testing.T) {
 		err := rl.CheckRecord(tt.ids, tt.lp, 10)
 		if (err == nil) != tt.ok || err != nil && !fault.Is(err, fault.Invalid) {
 			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+}
+
+func TestGroupAdvantages_equalRewardsTrainNothing(t *testing.T) {
+	t.Parallel()
+	for _, r := range []float64{0, 0.1, 0.7, 1.0 / 3, 1} {
+		for n := 1; n < 9; n++ {
+			for _, a := range rl.GroupAdvantages(slices.Repeat([]float64{r}, n)) {
+				if a != 0 {
+					t.Errorf("%d rewards of %v: advantage %g, want exactly 0", n, r, a)
+				}
+			}
 		}
 	}
 }
