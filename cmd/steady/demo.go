@@ -11,6 +11,7 @@ import (
 
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 
@@ -159,15 +160,47 @@ func watch(ctx context.Context, l *local, run client.WorkflowRun, display *ui.Di
 	}()
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
-	for {
+	look := troubles{seen: map[string]bool{}}
+	for n := 1; ; n++ {
 		select {
 		case e := <-ended:
 			showProgress(ctx, l, run.GetID(), display)
 			return e.out, runError(ctx, e.err)
 		case <-tick.C:
 			showProgress(ctx, l, run.GetID(), display)
+			if n%10 == 0 {
+				look.show(ctx, l, run.GetID(), display)
+			}
 		case <-ctx.Done():
 			return contract.RunOutput{}, ctx.Err()
+		}
+	}
+}
+
+// troubles shows, once each, why activities of a run are tried again: a full disk, a busy engine.
+type troubles struct{ seen map[string]bool }
+
+// show is best effort, as showProgress.
+func (t *troubles) show(ctx context.Context, l *local, id string, display *ui.Display) {
+	qctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	open, err := l.client.ListWorkflow(qctx, &workflowservice.ListWorkflowExecutionsRequest{
+		Namespace: client.DefaultNamespace, PageSize: 50, Query: fmt.Sprintf("WorkflowId STARTS_WITH '%s' AND ExecutionStatus = 'Running'", id),
+	})
+	if err != nil {
+		return
+	}
+	for _, w := range open.GetExecutions() {
+		d, err := l.client.DescribeWorkflow(qctx, w.GetExecution().GetWorkflowId(), w.GetExecution().GetRunId())
+		if err != nil {
+			return
+		}
+		for _, a := range d.RawResponse.GetPendingActivities() {
+			text := a.GetLastFailure().GetMessage()
+			if key := a.GetActivityType().GetName() + text; a.GetAttempt() > 1 && text != "" && !t.seen[key] {
+				t.seen[key] = true
+				display.Event("%s is tried again: %s", a.GetActivityType().GetName(), text)
+			}
 		}
 	}
 }
