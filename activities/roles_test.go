@@ -144,8 +144,14 @@ func TestPythonFits(t *testing.T) {
 		want, have string
 		fits       bool
 	}{
-		{"", "3.9.1", true}, {"3.13", "3.13.1", true}, {"3.13", "3.13", true}, {"3.13.1", "3.13.1", true},
-		{"3.1", "3.13.1", false}, {"3.13", "3.12.9", false}, {"3.13.1", "3.13", false}, {"3.13", "", false},
+		{"", "3.9.1", true},
+		{"3.13", "3.13.1", true},
+		{"3.13", "3.13", true},
+		{"3.13.1", "3.13.1", true},
+		{"3.1", "3.13.1", false},
+		{"3.13", "3.12.9", false},
+		{"3.13.1", "3.13", false},
+		{"3.13", "", false},
 	} {
 		run := &Run{Config: config.Default()}
 		run.Config.Sandbox.PythonVersion = tt.want
