@@ -27,7 +27,7 @@ type Run struct {
 	ContinueEvery   int    `json:"continue_every" doc:"Steps after which the step loop continues as a new Temporal execution, which bounds its history."`
 	InitRun         string `json:"init_run" doc:"Run whose checkpoint this run starts from; empty to start from model.path."`
 	InitLineage     string `json:"init_lineage" doc:"Lineage of init_run; empty for its first, l0."`
-	InitStep        int    `json:"init_step" doc:"Step of the checkpoint of init_run; 0 for its newest verified one."`
+	InitStep        int    `json:"init_step" doc:"Step of the checkpoint of init_run; 0 for its newest one, which is verified when it is loaded."`
 }
 
 // Model is the section model.

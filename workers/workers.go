@@ -204,9 +204,6 @@ func (s *Set) Stop() error {
 	return errors.Join(errs...)
 }
 
-// Sandbox returns the sandbox of the process, nil if no role needs one.
-func (s *Set) Sandbox() *sandbox.Sandbox { return s.sandbox }
-
 // isOpen reports whether the newest execution of a workflow id is open. An unknown id is not.
 func isOpen(ctx context.Context, c client.Client, id string) (bool, error) {
 	d, err := c.DescribeWorkflow(ctx, id, "")
