@@ -8,15 +8,12 @@ import (
 	"testing"
 
 	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/testutil"
 )
 
 func script(t *testing.T, text string) string {
 	t.Helper()
-	name := filepath.Join(t.TempDir(), "temporal")
-	if err := os.WriteFile(name, []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil { //nolint:gosec // a program has to be executable
-		t.Fatal(err)
-	}
-	return name
+	return testutil.WriteScript(t, t.TempDir(), "temporal", text)
 }
 
 func TestInspect_readsTheVersion(t *testing.T) {

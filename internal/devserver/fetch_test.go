@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/testutil"
 )
 
 // fakePath makes a PATH of scripts only.
@@ -16,9 +17,7 @@ func fakePath(t *testing.T, scripts map[string]string) {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range scripts {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil { //nolint:gosec // programs have to be executable
-			t.Fatal(err)
-		}
+		testutil.WriteScript(t, dir, name, text)
 	}
 	t.Setenv("PATH", dir)
 }

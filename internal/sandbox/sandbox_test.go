@@ -2,7 +2,6 @@ package sandbox_test
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/sandbox"
+	"github.com/steadyrl/steady/internal/testutil"
 )
 
 var shared = sync.OnceValues(func() (*sandbox.Sandbox, error) {
@@ -150,10 +150,7 @@ func TestNew_infrastructure(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	script := filepath.Join(dir, "helper")
-	if err := os.WriteFile(script, []byte("#!/bin/sh\nexit 7\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	script := testutil.WriteScript(t, dir, "helper", "exit 7")
 	gone := py
 	gone.Path = filepath.Join(dir, "python")
 	notPython := py
