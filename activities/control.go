@@ -65,6 +65,11 @@ func (c *Control) startRun(ctx context.Context, q contract.StartRunRequest, _ *B
 	if err != nil {
 		return contract.RunSpec{}, err
 	}
+	if parent == nil { // before the id is taken: what is wrong can be put right and started again under it
+		if err := c.Assets.CheckModel(ctx, cfg.Model.Path); err != nil {
+			return contract.RunSpec{}, err
+		}
+	}
 	run := record.Run{
 		Run: q.Run, Owner: q.Owner, Lineage: l.Lineage, ConfigDigest: artifact.Digest(text), Recipe: cfg.Recipe,
 		Steady: c.Version, Engine: cfg.Engine.Backend, BaseModel: cfg.Model.Path,
@@ -334,6 +339,8 @@ func (c *Control) writeReport(ctx context.Context, q contract.ReportRequest, _ *
 
 // Assets are the files that runs begin with. "bundled" stands for those of the program.
 type Assets interface {
+	// CheckModel reads a whole model directory and reports what keeps it from being trained.
+	CheckModel(ctx context.Context, path string) error
 	// CopyModelFiles puts config.json, tokenizer and templates of a model directory into the lineage's
 	// base folder, after checking that this build understands them.
 	CopyModelFiles(ctx context.Context, s artifact.Store, l record.Layout, path string) error

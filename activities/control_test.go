@@ -24,12 +24,20 @@ import (
 	"github.com/steadyrl/steady/internal/model"
 	"github.com/steadyrl/steady/internal/record"
 	"github.com/steadyrl/steady/internal/trajectory"
+	"github.com/steadyrl/steady/internal/weights"
 )
 
 var lay = key.Layout()
 
 // demoAssets copies the configuration of the bundled model; its states are tiny.
 type demoAssets struct{ Assets }
+
+func (demoAssets) CheckModel(ctx context.Context, dir string) error {
+	if dir == "damaged" {
+		return fault.New(fault.Corrupt, "CheckModel", "the model is damaged")
+	}
+	return weights.CheckDir(ctx, demo.Model(), "bundled")
+}
 
 func (demoAssets) CopyModelFiles(ctx context.Context, s artifact.Store, l record.Layout, _ string) error {
 	data, err := fs.ReadFile(demo.Model(), "config.json")
@@ -125,6 +133,7 @@ func TestStartRun_refusals(t *testing.T) {
 		{"unknown key", "x", `{"recipe":"demo","run":{"stepz":3}}`, fault.Invalid, "stepz"},
 		{"bad value", "x", `{"recipe":"demo","run":{"steps":0}}`, fault.Invalid, "run.steps"},
 		{"no such parent", "x", `{"recipe":"demo","run":{"init_run":"nobody"}}`, fault.NotFound, "nobody"},
+		{"damaged model", "x", `{"recipe":"demo","engine":{"backend":"ref"},"model":{"path":"damaged"}}`, fault.Corrupt, "damaged"},
 		{"another owner", "r", goodInput, fault.Invalid, "another execution"},
 	}
 	for _, tt := range tests {

@@ -51,6 +51,25 @@ func modelFS(dir string) (fs.FS, error) {
 	return os.DirFS(dir), nil
 }
 
+// CheckModel implements activities.Assets.
+func (assets) CheckModel(ctx context.Context, dir string) error {
+	files, err := modelFS(dir)
+	if err != nil {
+		return err
+	}
+	for _, f := range modelFiles {
+		if _, err := fs.Stat(files, f.name); err != nil && f.required {
+			return lacks(dir, f.name)
+		}
+	}
+	return weights.CheckDir(ctx, files, dir)
+}
+
+func lacks(dir, name string) error {
+	return fault.New(fault.Invalid, "workers.assets", "the model directory %s lacks %s", dir, name).
+		WithHint("give a complete model directory in Hugging Face layout")
+}
+
 // CopyModelFiles implements activities.Assets.
 func (assets) CopyModelFiles(ctx context.Context, s artifact.Store, l layout, dir string) error {
 	files, err := modelFS(dir)
@@ -63,8 +82,7 @@ func (assets) CopyModelFiles(ctx context.Context, s artifact.Store, l layout, di
 			continue
 		}
 		if err != nil {
-			return fault.New(fault.Invalid, "workers.assets", "the model directory %s lacks %s", dir, f.name).
-				WithHint("give a complete model directory in Hugging Face layout")
+			return lacks(dir, f.name)
 		}
 		if _, err := s.Put(ctx, path.Join(l.Base(), f.name), data); err != nil {
 			return err

@@ -100,6 +100,35 @@ func TestAssets_copyModelFiles(t *testing.T) {
 	}
 }
 
+func TestAssets_checkModel(t *testing.T) {
+	t.Parallel()
+	cut := func(dir string) {
+		if err := os.Truncate(filepath.Join(dir, "model.safetensors"), 10_000); err != nil {
+			t.Error(err)
+		}
+	}
+	remove := func(dir string) {
+		if err := os.Remove(filepath.Join(dir, "tokenizer.json")); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, tt := range []struct {
+		name string
+		dir  string
+		kind fault.Kind
+	}{
+		{"bundled", config.Bundled, ""},
+		{"no such directory", filepath.Join(t.TempDir(), "absent"), fault.Invalid},
+		{"cut weights", modelDir(t, cut), fault.Corrupt},
+		{"no tokenizer", modelDir(t, remove), fault.Invalid},
+	} {
+		err := assets{}.CheckModel(t.Context(), tt.dir)
+		if fault.KindOf(err) != tt.kind || err != nil && fault.HintOf(err) == "" {
+			t.Errorf("%s: got %v, want %q with a hint", tt.name, err, tt.kind)
+		}
+	}
+}
+
 func TestAssets_bundledFiles(t *testing.T) {
 	t.Parallel()
 	s, err := assets{}.InitialState(t.Context(), config.Bundled)

@@ -87,6 +87,8 @@ func notModel(dir string, err error) error {
 		WithHint("give a directory in Hugging Face layout: config.json, tokenizer.json, model.safetensors")
 }
 
+const fetchAgain = "fetch the model's files again, or give another model directory"
+
 // WeightFiles lists the safetensors files of a model directory: the single file, or those of the index, sorted.
 func WeightFiles(dir string) ([]string, error) { return weightFiles(os.DirFS(dir), dir) }
 
@@ -102,12 +104,12 @@ func weightFiles(dir fs.FS, name string) ([]string, error) {
 		WeightMap map[string]string `json:"weight_map"`
 	}
 	if err := json.Unmarshal(data, &index); err != nil {
-		return nil, fault.New(fault.Corrupt, "weights.WeightFiles", "%s: %w", IndexFile, err)
+		return nil, fault.New(fault.Corrupt, "weights.WeightFiles", "%s: %w", path.Join(name, IndexFile), err).WithHint(fetchAgain)
 	}
 	var names []string
 	for _, f := range index.WeightMap {
 		if path.Base(f) != f {
-			return nil, fault.New(fault.Corrupt, "weights.WeightFiles", "%s names the file %q", IndexFile, f)
+			return nil, fault.New(fault.Corrupt, "weights.WeightFiles", "%s names the file %q", path.Join(name, IndexFile), f).WithHint(fetchAgain)
 		}
 		if !slices.Contains(names, f) {
 			names = append(names, f)
@@ -138,6 +140,9 @@ func load(dir fs.FS, name string) (*model.Weights, error) {
 		data, err := fs.ReadFile(dir, n)
 		if err != nil {
 			return nil, fault.New(fault.Corrupt, "weights.LoadDir", "%w", err)
+		}
+		if _, err := ReadHeader(data); err != nil {
+			return nil, fault.New(fault.KindOf(err), "weights.LoadDir", "%s: %w", path.Join(name, n), err)
 		}
 		files = append(files, data)
 	}

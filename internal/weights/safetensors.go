@@ -53,16 +53,31 @@ type headerEntry struct {
 // ReadHeader checks the header of a safetensors file against the file and returns its tensors by offset.
 // Errors: Corrupt, naming the tensor.
 func ReadHeader(file []byte) ([]Tensor, error) {
+	base, err := headerEnd(file, len(file))
+	if err != nil {
+		return nil, err
+	}
+	return parseHeader(file[:base], len(file))
+}
+
+// headerEnd returns where the tensors begin, from the first 8 bytes of a file of length bytes.
+func headerEnd(start []byte, length int) (int, error) {
 	const op = "weights.ReadHeader"
-	if len(file) < 8 {
-		return nil, fault.New(fault.Corrupt, op, "%d bytes are no safetensors file", len(file))
+	if length < 8 {
+		return 0, fault.New(fault.Corrupt, op, "%d bytes are no safetensors file", length)
 	}
-	n := binary.LittleEndian.Uint64(file)
-	if n > maxHeader || n > uint64(len(file)-8) {
-		return nil, fault.New(fault.Corrupt, op, "the header claims %d bytes, the file has %d", n, len(file))
+	n := binary.LittleEndian.Uint64(start)
+	if n > maxHeader || n > uint64(length-8) { //nolint:gosec // at least 8
+		return 0, fault.New(fault.Corrupt, op, "the header claims %d bytes, the file has %d", n, length)
 	}
-	base := 8 + int(n) //nolint:gosec // bounded above
-	names, entries, err := decodeHeader(file[8:base])
+	return 8 + int(n), nil //nolint:gosec // bounded above
+}
+
+// parseHeader checks the header, which begins a file of length bytes and ends where the tensors begin.
+func parseHeader(header []byte, length int) ([]Tensor, error) {
+	const op = "weights.ReadHeader"
+	base := len(header)
+	names, entries, err := decodeHeader(header[8:])
 	if err != nil {
 		return nil, fault.New(fault.Corrupt, op, "header: %w", err)
 	}
@@ -80,8 +95,8 @@ func ReadHeader(file []byte) ([]Tensor, error) {
 		switch {
 		case e.DType.size() == 0:
 			return nil, fault.New(fault.Corrupt, op, "tensor %s has type %q, want F32 or BF16", name, e.DType)
-		case e.DataOffsets[0] < 0 || size < 0 || e.DataOffsets[1] > len(file)-base:
-			return nil, fault.New(fault.Corrupt, op, "tensor %s lies at bytes %v of %d", name, e.DataOffsets, len(file)-base)
+		case e.DataOffsets[0] < 0 || size < 0 || e.DataOffsets[1] > length-base:
+			return nil, fault.New(fault.Corrupt, op, "tensor %s lies at bytes %v of %d", name, e.DataOffsets, length-base)
 		case size != elements*e.DType.size():
 			return nil, fault.New(fault.Corrupt, op, "tensor %s of shape %v and type %s has %d bytes", name, e.Shape, e.DType, size)
 		}
@@ -95,8 +110,8 @@ func ReadHeader(file []byte) ([]Tensor, error) {
 		}
 		at += t.Size
 	}
-	if at != len(file) {
-		return nil, fault.New(fault.Corrupt, op, "%d bytes after the last tensor", len(file)-at)
+	if at != length {
+		return nil, fault.New(fault.Corrupt, op, "%d bytes after the last tensor", length-at)
 	}
 	return out, nil
 }

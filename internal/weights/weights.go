@@ -44,7 +44,7 @@ func Decode(c model.Config, files ...[]byte) (*model.Weights, error) {
 				return nil, fault.New(fault.Corrupt, op, "tensor %s is in two files", t.Name)
 			}
 			seen[t.Name] = true
-			if c.TieEmbedding && t.Name == "lm_head.weight" {
+			if c.TieEmbedding && t.Name == tiedHead {
 				head = t.Floats(file)
 				continue
 			}
@@ -58,9 +58,8 @@ func Decode(c model.Config, files ...[]byte) (*model.Weights, error) {
 			return nil, fault.New(fault.Corrupt, op, "tensor %s is missing", s.Name)
 		}
 	}
-	if head != nil && !sameBits(head, w.Get("model.embed_tokens.weight")) {
-		return nil, fault.New(fault.Corrupt, op, "tie_word_embeddings is true, but lm_head.weight differs from the embedding").
-			WithHint("set tie_word_embeddings to false in config.json if the head is meant to be its own")
+	if head != nil && !sameBits(head, w.Get(embedding)) {
+		return nil, headDiffers("the model")
 	}
 	return w, nil
 }

@@ -3,6 +3,7 @@ package weights
 import (
 	"bufio"
 	"encoding/json"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -308,3 +309,88 @@ func TestDigests_seeEveryBit(t *testing.T) {
 		t.Error("a change of BF16 must change the published digest")
 	}
 }
+
+// CheckDir and LoadDir agree about every kind of damage, and CheckDir names the file.
+func TestCheckDir_findsWhatLoadingWouldFind(t *testing.T) {
+	t.Parallel()
+	w := tiny(true)
+	shards, err := Shards(w, F32, 1500)
+	if err != nil || len(shards) < 4 {
+		t.Fatalf("%d shards, %v; want several", len(shards), err)
+	}
+	withHead := func(d DType, change float32) []byte {
+		head := slices.Clone(w.Get(embedding))
+		for i := range head {
+			head[i] = RoundBF16(head[i])
+		}
+		head[7] += change
+		named := Tensors(Round(w))
+		f, err := WriteFile(append(named, Named{Name: tiedHead, Shape: []int{12, 8}, Data: head}), d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	nan := func(t *testing.T, file []byte, at int, with ...byte) []byte {
+		t.Helper()
+		tensors, err := ReadHeader(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := slices.Clone(file)
+		copy(out[tensors[len(tensors)-1].Offset+at:], with)
+		return out
+	}
+	bf, err := Encode(w, BF16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second := shards[0].Name, shards[1].Name
+	for _, tt := range []struct {
+		name  string
+		files map[string][]byte // over the shards; nil removes
+		kind  fault.Kind
+		want  string
+	}{
+		{"whole", nil, "", ""},
+		{"one BF16 file", map[string][]byte{SingleFile: bf}, "", ""},
+		{"an equal head", map[string][]byte{SingleFile: withHead(F32, 0)}, "", ""},
+		{"another head", map[string][]byte{SingleFile: withHead(F32, 1)}, fault.Corrupt, "differs from the embedding"},
+		{"cut", map[string][]byte{second: shards[1].Data[:len(shards[1].Data)-3]}, fault.Corrupt, second},
+		{"cut in the header", map[string][]byte{second: shards[1].Data[:20]}, fault.Corrupt, second},
+		{"empty", map[string][]byte{first: {}}, fault.Corrupt, first},
+		{"missing", map[string][]byte{second: nil}, fault.Corrupt, second},
+		{"twice", map[string][]byte{second: shards[0].Data}, fault.Corrupt, "is in " + first},
+		{"NaN", map[string][]byte{second: nan(t, shards[1].Data, 8, 0, 0, 0xc0, 0x7f)}, fault.Numeric, "NaN at element 2"},
+		{"infinite", map[string][]byte{SingleFile: nan(t, bf, 6, 0x80, 0xff)}, fault.Numeric, "-Inf at element 3"},
+		{"no weights", map[string][]byte{IndexFile: nil}, fault.Invalid, IndexFile},
+		{"damaged index", map[string][]byte{IndexFile: []byte("{")}, fault.Corrupt, IndexFile},
+		{"no configuration", map[string][]byte{ConfigFile: nil}, fault.Invalid, ConfigFile},
+	} {
+		dir := t.TempDir()
+		files := map[string][]byte{ConfigFile: []byte(tinyConfig)}
+		for _, s := range shards {
+			files[s.Name] = s.Data
+		}
+		maps.Copy(files, tt.files)
+		for name, data := range files {
+			if data == nil {
+				continue
+			}
+			if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := CheckDir(t.Context(), os.DirFS(dir), dir)
+		if fault.KindOf(err) != tt.kind || err != nil && (!strings.Contains(err.Error(), tt.want) || fault.HintOf(err) == "") {
+			t.Errorf("%s: %v, want %q with %q and a hint", tt.name, err, tt.kind, tt.want)
+		}
+		if _, err := LoadDir(dir); (err != nil) != (tt.kind != "" && tt.kind != fault.Numeric) {
+			t.Errorf("%s: LoadDir: %v", tt.name, err)
+		}
+	}
+}
+
+const tinyConfig = `{"architectures":["Qwen3ForCausalLM"],"model_type":"qwen3","vocab_size":12,"hidden_size":8,"num_hidden_layers":2,
+"num_attention_heads":2,"num_key_value_heads":1,"head_dim":6,"intermediate_size":10,"max_position_embeddings":32,"rms_norm_eps":1e-6,
+"rope_theta":10000,"tie_word_embeddings":true,"hidden_act":"silu"}`
