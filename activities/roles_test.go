@@ -3,6 +3,8 @@ package activities
 import (
 	"context"
 	"math"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -11,7 +13,9 @@ import (
 	"github.com/steadyrl/steady/config"
 	"github.com/steadyrl/steady/internal/artifact"
 	"github.com/steadyrl/steady/internal/batch"
+	"github.com/steadyrl/steady/internal/checkpoint"
 	"github.com/steadyrl/steady/internal/contract"
+	"github.com/steadyrl/steady/internal/engine"
 	"github.com/steadyrl/steady/internal/engine/ref"
 	"github.com/steadyrl/steady/internal/export"
 	"github.com/steadyrl/steady/internal/fault"
@@ -163,10 +167,15 @@ func TestPythonFits(t *testing.T) {
 
 func newTrainer(t *testing.T, c *Control, open *bool) *Trainer {
 	t.Helper()
-	host := learner.New(learner.Options{Store: c.store(), Name: "h", NewTrainer: ref.NewTrainer, NewSampler: ref.NewSampler})
+	host := learner.New(learner.Options{
+		Store: c.store(), Name: "h", NewTrainer: ref.NewTrainer, NewSampler: ref.NewSampler,
+		Initial: func(ctx context.Context, l record.Layout) (int, *engine.State, error) {
+			return InitialState(ctx, c.Runs, c.Assets, l)
+		},
+	})
 	t.Cleanup(func() { _ = host.Close() })
 	return &Trainer{
-		Runs: c.Runs, Notes: c.Notes, Assets: c.Assets, Host: host, Queue: contract.TrainerQueue("h"), Name: "h",
+		Runs: c.Runs, Notes: c.Notes, Host: host, Queue: contract.TrainerQueue("h"), Name: "h",
 		Open: func(context.Context, string) (bool, error) { return *open, nil },
 	}
 }
@@ -225,16 +234,39 @@ func TestInitialState_isThatOfTheParent(t *testing.T) {
 	run := getJSON[record.Run](t, c.store(), lay.RunFile())
 	run.Parent = &record.Parent{Run: "r", Lineage: "l0", Step: 5}
 	putJSON(t, c.store(), lay.RunFile(), run)
-	got, err := c.Runs.Of(t.Context(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tr.initialState(t.Context(), got); !fault.Is(err, fault.NotFound) {
+	if _, _, err := InitialState(t.Context(), c.Runs, c.Assets, lay); !fault.Is(err, fault.NotFound) {
 		t.Errorf("a missing parent: got %v, want NotFound", err)
 	}
 	save(t, c.store(), lay, 5)
-	if s, err := tr.initialState(t.Context(), got); err != nil || !s.Master.Equal(tinyState().Master) {
-		t.Errorf("got %v, want the parent's state", err)
+	if step, s, err := InitialState(t.Context(), c.Runs, c.Assets, lay); err != nil || step != 5 || !s.Master.Equal(tinyState().Master) {
+		t.Errorf("got step %d, %v, want the parent's state of step 5", step, err)
+	}
+}
+
+// An export of a damaged checkpoint has it made again, and then is as it would have been.
+func TestExport_ofADamagedCheckpoint(t *testing.T) {
+	t.Parallel()
+	c := started(t)
+	tr := newTrainer(t, c, new(bool))
+	if _, err := tr.initPolicy(t.Context(), contract.InitPolicyRequest{RunKey: key}, nil); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := c.store().Path(lay.Checkpoint(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(filepath.Join(dir, checkpoint.MasterFile), 100); err != nil {
+		t.Fatal(err)
+	}
+	tries := 0
+	tr.Export = func(ctx context.Context, o export.Options) (export.Certificate, error) {
+		tries++
+		_, _, err := checkpoint.Load(ctx, o.Checkpoint)
+		return export.Certificate{WeightsDigest: "w"}, err
+	}
+	_, b := beatOf()
+	if got, err := tr.exportPolicy(t.Context(), contract.ExportRequest{RunKey: key, Step: 0}, b); err != nil || got.WeightsDigest != "w" || tries != 2 {
+		t.Errorf("got %+v, %v in %d tries; want an export in 2", got, err, tries)
 	}
 }
 

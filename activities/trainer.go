@@ -16,12 +16,11 @@ import (
 
 // Trainer is the role of the trainer's host.
 type Trainer struct {
-	Runs   *Runs
-	Notes  *Notes
-	Assets Assets
-	Host   *learner.Host
-	Queue  string // the host's own task queue
-	Name   string // the host, for people
+	Runs  *Runs
+	Notes *Notes
+	Host  *learner.Host
+	Queue string // the host's own task queue
+	Name  string // the host, for people
 	// Open reports whether a workflow is open; a host that serves an open run refuses another one.
 	Open func(ctx context.Context, workflowID string) (bool, error)
 	// Export writes and verifies an export; the worker gives it the engine for the forward pass.
@@ -50,7 +49,7 @@ func (t *Trainer) initPolicy(ctx context.Context, q contract.InitPolicyRequest, 
 	if err != nil {
 		return contract.InitPolicyResult{}, err
 	}
-	info, err := t.Host.Init(ctx, run.Layout, q.Step, func(ctx context.Context) (*engine.State, error) { return t.initialState(ctx, run) })
+	info, err := t.Host.Init(ctx, run.Layout, q.Step)
 	if err != nil {
 		return contract.InitPolicyResult{}, err
 	}
@@ -65,22 +64,28 @@ func (t *Trainer) initPolicy(ctx context.Context, q contract.InitPolicyRequest, 
 	return contract.InitPolicyResult{Digest: info.Digest, Parameters: run.Parameters}, nil
 }
 
-// initialState is the parent's checkpoint if the run has one, else the model directory.
-func (t *Trainer) initialState(ctx context.Context, run *Run) (*engine.State, error) {
+// InitialState returns the step and the state that a lineage begins with: those of the parent's checkpoint if the run has
+// one, else step 0 of the model directory.
+func InitialState(ctx context.Context, runs *Runs, assets Assets, l record.Layout) (int, *engine.State, error) {
+	run, err := runs.Of(ctx, contract.RunKey(l))
+	if err != nil {
+		return 0, nil, err
+	}
 	var r record.Run
-	if _, err := artifact.GetJSON(ctx, t.Runs.Store, run.Layout.RunFile(), &r); err != nil {
-		return nil, err
+	if _, err := artifact.GetJSON(ctx, runs.Store, l.RunFile(), &r); err != nil {
+		return 0, nil, err
 	}
 	if r.Parent == nil {
-		return t.Assets.InitialState(ctx, run.Config.Model.Path)
+		state, err := assets.InitialState(ctx, run.Config.Model.Path)
+		return 0, state, err
 	}
 	pl := record.Layout{Run: r.Parent.Run, Lineage: r.Parent.Lineage}
-	dir, err := t.Runs.Store.Path(pl.Checkpoint(r.Parent.Step))
+	dir, err := runs.Store.Path(pl.Checkpoint(r.Parent.Step))
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
-	state, _, err := checkpoint.Load(ctx, dir)
-	return state, err
+	state, meta, err := checkpoint.Load(ctx, dir)
+	return meta.Step, state, err
 }
 
 // acquire gives the host to a run and opens a new epoch. A host whose run is still open is Busy, so that the task
@@ -131,10 +136,20 @@ func (t *Trainer) exportPolicy(ctx context.Context, q contract.ExportRequest, b 
 		}
 	}
 	b.Say("export of step %d", q.Step)
-	cert, err := t.Export(ctx, export.Options{
+	opts := export.Options{
 		Checkpoint: paths[0], BaseModel: paths[1], Out: paths[2], ShardBytes: int64(run.Config.Export.ShardSize),
 		Run: q.Run, Step: q.Step,
-	})
+	}
+	cert, err := t.Export(ctx, opts)
+	if k := fault.KindOf(err); k == fault.Corrupt || k == fault.NotFound {
+		mended, merr := t.Host.Mend(ctx, l, q.Step)
+		if merr != nil {
+			return contract.ExportResult{}, merr
+		}
+		if mended {
+			cert, err = t.Export(ctx, opts)
+		}
+	}
 	if err != nil {
 		return contract.ExportResult{}, err
 	}

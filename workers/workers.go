@@ -17,6 +17,7 @@ import (
 	"github.com/steadyrl/steady/activities"
 	"github.com/steadyrl/steady/internal/artifact"
 	"github.com/steadyrl/steady/internal/contract"
+	"github.com/steadyrl/steady/internal/engine"
 	"github.com/steadyrl/steady/internal/export"
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/judge"
@@ -172,12 +173,15 @@ func (s *Set) judge(o Options, runs *activities.Runs, notes *activities.Notes) e
 func (s *Set) trainer(o Options, runs *activities.Runs, notes *activities.Notes, f factory) error {
 	host := learner.New(learner.Options{
 		Store: o.Store, Name: o.Host, NewTrainer: f.trainer, NewSampler: f.sampler,
+		Initial: func(ctx context.Context, l layout) (int, *engine.State, error) {
+			return activities.InitialState(ctx, runs, assets{}, l)
+		},
 		Note: func(ctx context.Context, l layout, e event) { notes.Write(ctx, contract.RunKey(l), e) },
 	})
 	s.close = append(s.close, host.Close)
 	queue := contract.TrainerQueue(o.Host)
 	t := &activities.Trainer{
-		Runs: runs, Notes: notes, Assets: assets{}, Host: host, Queue: queue, Name: o.Host,
+		Runs: runs, Notes: notes, Host: host, Queue: queue, Name: o.Host,
 		Open: func(ctx context.Context, id string) (bool, error) { return isOpen(ctx, o.Client, id) },
 		Export: func(ctx context.Context, e export.Options) (export.Certificate, error) {
 			e.NewSampler = f.sampler

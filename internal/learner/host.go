@@ -22,6 +22,9 @@ type Options struct {
 	// NewTrainer makes a trainer from FP32 master weights; NewSampler an engine for the probe of a version.
 	NewTrainer func(model.Config, *model.Weights) (engine.Trainer, error)
 	NewSampler func(model.Config) (engine.Sampler, error)
+	// Initial returns the step and the state that a lineage begins with. Init asks for it, and a restore that finds no good
+	// checkpoint.
+	Initial func(context.Context, record.Layout) (step int, state *engine.State, err error)
 	// Note hears of restores, replays and alarms; it may be nil.
 	Note func(ctx context.Context, l record.Layout, e record.Event)
 }

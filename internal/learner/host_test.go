@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -34,13 +35,11 @@ func tiny(vocab int) model.Config {
 	}
 }
 
-func initial(vocab int) func(context.Context) (*engine.State, error) {
-	return func(context.Context) (*engine.State, error) {
-		c := tiny(vocab)
-		s := &engine.State{Master: model.NewWeights(c), M: model.NewWeights(c), V: model.NewWeights(c)}
-		s.Master.Init(1, 0.5)
-		return s, nil
-	}
+func initial(vocab int, seed uint64) *engine.State {
+	c := tiny(vocab)
+	s := &engine.State{Master: model.NewWeights(c), M: model.NewWeights(c), V: model.NewWeights(c)}
+	s.Master.Init(seed, 0.5)
+	return s
 }
 
 // flaky fails the next Put of the names in fail with the kind Busy, as a full disk does.
@@ -69,6 +68,7 @@ func (f *flaky) Put(ctx context.Context, name string, data []byte) (artifact.Ref
 type bench struct {
 	store *flaky
 	refs  map[int]artifact.Ref
+	begin func(record.Layout) (int, *engine.State, error) // what a lineage begins with
 	mu    sync.Mutex
 	notes []record.Event
 }
@@ -80,6 +80,7 @@ func newBench(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	b := &bench{store: &flaky{Store: files, fail: map[string]bool{}}, refs: map[int]artifact.Ref{}}
+	b.begin = func(record.Layout) (int, *engine.State, error) { return 0, initial(12, 1), nil }
 	for step := 1; step <= 3; step++ {
 		b.refs[step] = b.seal(t, step, step)
 	}
@@ -138,6 +139,7 @@ func (b *bench) host(t *testing.T, name string) *learner.Host {
 	t.Helper()
 	h := learner.New(learner.Options{
 		Store: b.store, Name: name, NewTrainer: ref.NewTrainer, NewSampler: ref.NewSampler,
+		Initial: func(_ context.Context, l record.Layout) (int, *engine.State, error) { return b.begin(l) },
 		Note: func(_ context.Context, _ record.Layout, e record.Event) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
@@ -154,7 +156,7 @@ func (b *bench) host(t *testing.T, name string) *learner.Host {
 
 func (b *bench) init(t *testing.T, h *learner.Host) int {
 	t.Helper()
-	if _, err := h.Init(t.Context(), layout, 0, initial(12)); err != nil {
+	if _, err := h.Init(t.Context(), layout, 0); err != nil {
 		t.Fatalf("Init: %v", err)
 	}
 	return acquire(t, h)
@@ -427,6 +429,7 @@ func TestUpdate_fencedWhileComputingWritesNothing(t *testing.T) {
 	h := b.host(t, "new")
 	slow := learner.New(learner.Options{
 		Store: b.store, Name: "slow", NewSampler: ref.NewSampler,
+		Initial: func(_ context.Context, l record.Layout) (int, *engine.State, error) { return b.begin(l) },
 		NewTrainer: func(c model.Config, w *model.Weights) (engine.Trainer, error) {
 			tr, err := ref.NewTrainer(c, w)
 			return fenced{tr, func() { acquire(t, h) }}, err
@@ -478,20 +481,95 @@ func TestRestore_takesAnOlderCheckpoint(t *testing.T) {
 	}
 }
 
+// Damage to every checkpoint is mended from what the lineage began with, and says so; the run goes on with the same bits.
 func TestRestore_withoutAGoodCheckpoint(t *testing.T) {
+	t.Parallel()
+	for name, damage := range map[string]func(t *testing.T, dir string){
+		"flipped": func(t *testing.T, dir string) { t.Helper(); flip(t, filepath.Join(dir, checkpoint.MasterFile)) },
+		"removed": func(t *testing.T, dir string) {
+			t.Helper()
+			if err := os.RemoveAll(dir); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			h := b.host(t, "a")
+			epoch := b.init(t, h)
+			want := b.update(t, h, 1, epoch).StateDigest
+			dir, err := b.store.Path(layout.Checkpoint(0))
+			if err != nil {
+				t.Fatal(err)
+			}
+			damage(t, dir)
+			h = b.host(t, "a")
+			if got := b.digest(t, h, 1, epoch); got != want {
+				t.Errorf("got state %.12s, want %.12s", got, want)
+			}
+			if !slices.Contains(b.kinds(), "rebuilt") {
+				t.Errorf("notes %v, want one of the rebuilding", b.kinds())
+			}
+			if _, err := checkpoint.Verify(t.Context(), dir); err != nil {
+				t.Errorf("the checkpoint was not written again: %v", err)
+			}
+			if alarms := b.kinds(); slices.Contains(alarms, "replay_mismatch") {
+				t.Errorf("notes %v, want no alarm", alarms)
+			}
+		})
+	}
+}
+
+// What would give other weights than the run began with is refused, with the way out.
+func TestRestore_refusesAnotherBeginning(t *testing.T) {
+	t.Parallel()
+	for name, begin := range map[string]func(record.Layout) (int, *engine.State, error){
+		"another model": func(record.Layout) (int, *engine.State, error) { return 0, initial(12, 2), nil },
+		"no model":      func(record.Layout) (int, *engine.State, error) { return 0, nil, fault.New(fault.Invalid, "t", "gone") },
+	} {
+		b := newBench(t)
+		epoch := b.init(t, b.host(t, "a"))
+		dir, err := b.store.Path(layout.Checkpoint(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		flip(t, filepath.Join(dir, checkpoint.MasterFile))
+		b.begin = begin
+		_, err = b.host(t, "a").Update(t.Context(), layout, 1, b.refs[1], epoch)
+		if !fault.Is(err, fault.NotFound) || fault.HintOf(err) == "" {
+			t.Errorf("%s: got %v, want NotFound with a hint", name, err)
+		}
+	}
+}
+
+func TestMend_makesADamagedCheckpointAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	h := b.host(t, "a")
 	epoch := b.init(t, h)
-	dir, err := b.store.Path(layout.Checkpoint(0))
+	b.update(t, h, 1, epoch)
+	want, _, err := h.Save(t.Context(), layout, 1, epoch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := b.store.Path(layout.Checkpoint(1))
 	if err != nil {
 		t.Fatal(err)
 	}
 	flip(t, filepath.Join(dir, checkpoint.MasterFile))
-	h = b.host(t, "a")
-	_, err = h.Update(t.Context(), layout, 1, b.refs[1], epoch)
-	if !fault.Is(err, fault.NotFound) || fault.HintOf(err) == "" {
-		t.Errorf("got %v, want NotFound with a hint", err)
+	for round := range 2 {
+		if mended, err := h.Mend(t.Context(), layout, 1); err != nil || mended != (round == 0) {
+			t.Fatalf("round %d: mended %v, %v", round, mended, err)
+		}
+		meta, err := checkpoint.Verify(t.Context(), dir)
+		if err != nil || meta.State != want {
+			t.Errorf("round %d: got state %.12s, %v; want %.12s", round, meta.State, err, want)
+		}
+	}
+	var fence record.Fence
+	if _, err := artifact.GetJSON(t.Context(), b.store, layout.Fence(), &fence); err != nil || fence.Epoch != epoch+1 {
+		t.Errorf("got fence %+v, %v; want epoch %d: one for the mending, none for the check", fence, err, epoch+1)
 	}
 }
 
@@ -549,10 +627,10 @@ func TestInit_isIdempotent(t *testing.T) {
 	b := newBench(t)
 	h := b.host(t, "a")
 	b.store.fail[layout.Weights(0)] = true // a crash between the checkpoint and the version
-	if _, err := h.Init(t.Context(), layout, 0, initial(12)); !fault.Is(err, fault.Busy) {
+	if _, err := h.Init(t.Context(), layout, 0); !fault.Is(err, fault.Busy) {
 		t.Fatalf("got %v, want Busy", err)
 	}
-	first, err := h.Init(t.Context(), layout, 0, initial(12))
+	first, err := h.Init(t.Context(), layout, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -560,10 +638,11 @@ func TestInit_isIdempotent(t *testing.T) {
 	if _, err := artifact.GetJSON(t.Context(), b.store, layout.Fence(), &fence); err != nil {
 		t.Fatal(err)
 	}
-	second, err := b.host(t, "b").Init(t.Context(), layout, 0, func(context.Context) (*engine.State, error) {
+	b.begin = func(record.Layout) (int, *engine.State, error) {
 		t.Error("the initial state was asked for again")
-		return initial(13)(t.Context())
-	})
+		return 0, initial(13, 1), nil
+	}
+	second, err := b.host(t, "b").Init(t.Context(), layout, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -614,7 +693,11 @@ func TestHost_goesOnToAnotherModel(t *testing.T) {
 	h := b.host(t, "a")
 	b.init(t, h)
 	other := record.Layout{Run: "other", Lineage: "l0"}
-	if _, err := h.Init(t.Context(), other, 0, initial(17)); err != nil {
+	b.begin = func(record.Layout) (int, *engine.State, error) { return 0, initial(17, 1), nil }
+	if _, err := h.Init(t.Context(), other, 1); !fault.Is(err, fault.Invalid) {
+		t.Errorf("a step that the lineage does not begin with: %v, want Invalid", err)
+	}
+	if _, err := h.Init(t.Context(), other, 0); err != nil {
 		t.Errorf("a model of another size after the first: %v", err)
 	}
 	epoch := acquire(t, h)

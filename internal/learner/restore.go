@@ -63,7 +63,7 @@ func (h *Host) replay(ctx context.Context, step int) error {
 }
 
 // restore loads the newest checkpoint of at most step that verifies. One that does not is reported, renamed out of the way,
-// and an older one is taken.
+// and an older one is taken; after the oldest, the state that the lineage began with.
 func (h *Host) restore(ctx context.Context, step int) error {
 	h.forget()
 	dir, err := h.opts.Store.Path(h.layout.Checkpoints())
@@ -95,8 +95,39 @@ func (h *Host) restore(ctx context.Context, step int) error {
 			return fault.New(fault.Internal, "learner.restore", "set a corrupt checkpoint aside: %w", err)
 		}
 	}
-	return fault.New(fault.NotFound, "learner.restore", "no good checkpoint of step %d or before in %s", step, h.layout.Checkpoints()).
-		WithHint("start a new run from another run's checkpoint with run.init_run")
+	return h.rebuild(ctx, step)
+}
+
+// rebuild makes the lineage's first checkpoint again from what the lineage began with, if that gives the weights that were
+// published then.
+func (h *Host) rebuild(ctx context.Context, step int) error {
+	const op = "learner.restore"
+	const hint = "put back the model that the run began with, or start a new run"
+	first, state, err := h.opts.Initial(ctx, h.layout)
+	if err != nil {
+		return fault.New(fault.NotFound, op, "no good checkpoint of step %d or before in %s, and what the run began with cannot be had: %w", step, h.layout.Checkpoints(), err).
+			WithHint(hint)
+	}
+	if first > step {
+		return fault.New(fault.NotFound, op, "step %d is before the first step of %s, %d", step, h.layout.Root(), first)
+	}
+	var published record.Version
+	if _, err := artifact.GetJSON(ctx, h.opts.Store, h.layout.WeightsInfo(first), &published); err != nil {
+		return err
+	}
+	if got := weights.Digest(state.Master); got != published.Digest {
+		return fault.New(fault.NotFound, op,
+			"no good checkpoint of step %d or before in %s, and the model has changed since: its weights are %.12s, the run began with %.12s",
+			step, h.layout.Checkpoints(), got, published.Digest).WithHint(hint)
+	}
+	if err := h.install(first, state); err != nil {
+		return err
+	}
+	h.opts.Note(ctx, h.layout, record.Event{
+		Kind: "rebuilt", Where: h.opts.Name, Step: first,
+		Message: fmt.Sprintf("no good checkpoint was left; that of step %d is made again from what the run began with", first),
+	})
+	return h.save(ctx, first)
 }
 
 func (h *Host) load(ctx context.Context, path string, step int) (*engine.State, error) {
@@ -124,8 +155,9 @@ func (h *Host) install(step int, state *engine.State) error {
 }
 
 // Init writes the first checkpoint of a lineage and publishes its version. Idempotence: a version that is
-// published already is returned as it is.
-func (h *Host) Init(ctx context.Context, l record.Layout, step int, initial func(context.Context) (*engine.State, error)) (record.Version, error) {
+// published already is returned as it is. Errors: Invalid (the lineage begins with another step), and those of Initial
+// and of the store.
+func (h *Host) Init(ctx context.Context, l record.Layout, step int) (record.Version, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var info record.Version
@@ -134,9 +166,12 @@ func (h *Host) Init(ctx context.Context, l record.Layout, step int, initial func
 	} else if !fault.Is(err, fault.NotFound) {
 		return record.Version{}, err
 	}
-	state, err := initial(ctx)
+	first, state, err := h.opts.Initial(ctx, l)
 	if err != nil {
 		return record.Version{}, err
+	}
+	if first != step {
+		return record.Version{}, fault.New(fault.Invalid, "learner.Init", "%s begins with step %d, asked for is %d", l.Root(), first, step)
 	}
 	epoch, err := h.Acquire(ctx, l)
 	if err != nil {
@@ -168,6 +203,30 @@ func (h *Host) Save(ctx context.Context, l record.Layout, step, epoch int) (dige
 		return "", 0, err
 	}
 	return weights.StateDigest(h.trainer.State()), replayed, nil
+}
+
+// Mend makes the checkpoint of step again if it does not verify, by replay from an older one, and reports whether it had to.
+// It opens a new epoch then, so that a trainer that still works on the lineage is fenced off; it is for a lineage whose
+// training has ended. Idempotence: a checkpoint that verifies stays, and no epoch is opened.
+func (h *Host) Mend(ctx context.Context, l record.Layout, step int) (bool, error) {
+	dir, err := h.opts.Store.Path(l.Checkpoint(step))
+	if err != nil {
+		return false, err
+	}
+	if _, err := checkpoint.Verify(ctx, dir); err == nil {
+		return false, nil
+	} else if k := fault.KindOf(err); k != fault.Corrupt && k != fault.NotFound {
+		return false, err
+	}
+	epoch, err := h.Acquire(ctx, l)
+	if err != nil {
+		return false, err
+	}
+	h.mu.Lock()
+	h.forget() // restore has to look at what is on disk, and report it
+	h.mu.Unlock()
+	_, _, err = h.Save(ctx, l, step, epoch)
+	return true, err
 }
 
 func (h *Host) save(ctx context.Context, step int) error {

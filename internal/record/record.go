@@ -244,7 +244,7 @@ type DevItem struct {
 // Event is a failure or a recovery that a person should see.
 type Event struct {
 	Time    string `json:"time"` // RFC 3339 with fractions
-	Kind    string `json:"kind"` // fault kind, or "recovered", "restored", "replayed", "reacquired"
+	Kind    string `json:"kind"` // fault kind, or "recovered", "restored", "replayed", "rebuilt", "reacquired"
 	Where   string `json:"where"`
 	Message string `json:"message"`
 	Step    int    `json:"step,omitempty"`

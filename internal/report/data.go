@@ -171,7 +171,7 @@ func (d *Data) lastResult() *Step {
 }
 
 // recoveries are the kinds of events that tell of something overcome; all others are failures.
-var recoveries = map[string]bool{"recovered": true, "restored": true, "replayed": true, "reacquired": true}
+var recoveries = map[string]bool{"recovered": true, "restored": true, "replayed": true, "rebuilt": true, "reacquired": true}
 
 // faults counts failures and recoveries.
 func (d *Data) faults() (failures, recovered int) {
