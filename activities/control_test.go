@@ -226,6 +226,25 @@ func TestStartRun_continuesAParent(t *testing.T) {
 	}
 }
 
+func TestRuns_leaveTheRecordOfTheWorker(t *testing.T) {
+	t.Parallel()
+	c := started(t)
+	self := record.Worker{Host: "node 1/a", Steady: "v1", Engine: "ref", Python: "3.12.3", Sandbox: "all of it"}
+	name := lay.Worker(self.Host)
+	for _, version := range []string{"v1", "v1", "v2"} { // a start, the same again, another binary
+		self.Steady = version
+		if _, err := (&Runs{Store: c.store(), Backend: "ref", Self: self}).Of(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+		if got := getJSON[record.Worker](t, c.store(), name); got != self {
+			t.Errorf("got %+v, want %+v", got, self)
+		}
+	}
+	if names, err := c.store().List(t.Context(), lay.Workers()); err != nil || !slices.Equal(names, []string{name}) {
+		t.Errorf("got the records %v, %v; want one", names, err)
+	}
+}
+
 func TestRuns_refusesAnotherEngine(t *testing.T) {
 	t.Parallel()
 	c := started(t)

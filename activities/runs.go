@@ -20,6 +20,8 @@ type Runs struct {
 	Store artifact.Store
 	// Backend is the engine of this worker; a run that asks for another one is Invalid here.
 	Backend string
+	// Self is the record of this process, which every run that it serves gets. Without a host none is written.
+	Self record.Worker
 
 	mu    sync.Mutex
 	known map[contract.RunKey]*Run
@@ -77,8 +79,29 @@ func (r *Runs) Of(ctx context.Context, k contract.RunKey) (*Run, error) {
 	for _, t := range mc.Tensors() {
 		run.Parameters += t.Size()
 	}
+	if err := r.sign(ctx, l); err != nil {
+		return nil, err
+	}
 	r.known[k] = run
 	return run, nil
+}
+
+// sign leaves the record of this process with a run. Idempotence: an equal record stays.
+func (r *Runs) sign(ctx context.Context, l record.Layout) error {
+	if r.Self.Host == "" {
+		return nil
+	}
+	var old record.Worker
+	name := l.Worker(r.Self.Host)
+	_, err := artifact.GetJSON(ctx, r.Store, name, &old)
+	if err == nil && old == r.Self {
+		return nil
+	}
+	if err != nil && !fault.Is(err, fault.NotFound) && !fault.Is(err, fault.Corrupt) {
+		return err
+	}
+	_, err = artifact.ReplaceJSON(ctx, r.Store, name, r.Self)
+	return err
 }
 
 // Tokenizer returns the tokenizer of a run, loaded once.

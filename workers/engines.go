@@ -6,6 +6,7 @@ import (
 	"github.com/steadyrl/steady/internal/artifact"
 	"github.com/steadyrl/steady/internal/engine"
 	"github.com/steadyrl/steady/internal/engine/cpu"
+	"github.com/steadyrl/steady/internal/engine/cpu/kernel"
 	"github.com/steadyrl/steady/internal/engine/ref"
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/model"
@@ -21,6 +22,7 @@ type (
 
 // factory makes engines of one backend.
 type factory struct {
+	about   string // backend, and what decides about its speed
 	sampler func(model.Config) (engine.Sampler, error)
 	trainer func(model.Config, *model.Weights) (engine.Trainer, error)
 }
@@ -30,11 +32,12 @@ func engines(o Options) (factory, error) {
 	case "cpu":
 		opts := cpu.Options{Threads: o.Threads}
 		return factory{
+			about:   "cpu, kernels " + kernel.Best().String(),
 			sampler: func(c model.Config) (engine.Sampler, error) { return cpu.NewSampler(c, opts) },
 			trainer: func(c model.Config, w *model.Weights) (engine.Trainer, error) { return cpu.NewTrainer(c, w, opts) },
 		}, nil
 	case "ref":
-		return factory{sampler: ref.NewSampler, trainer: ref.NewTrainer}, nil
+		return factory{about: "ref", sampler: ref.NewSampler, trainer: ref.NewTrainer}, nil
 	}
 	return factory{}, fault.New(fault.Invalid, "workers.engines", "unknown engine %q", o.Backend).WithHint("this build has cpu and ref")
 }

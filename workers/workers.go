@@ -23,6 +23,7 @@ import (
 	"github.com/steadyrl/steady/internal/judge"
 	"github.com/steadyrl/steady/internal/learner"
 	"github.com/steadyrl/steady/internal/policy"
+	"github.com/steadyrl/steady/internal/record"
 	"github.com/steadyrl/steady/internal/sandbox"
 	"github.com/steadyrl/steady/workflows"
 )
@@ -71,12 +72,14 @@ func (s *Set) start(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	runs := &activities.Runs{Store: o.Store, Backend: o.Backend}
+	runs := &activities.Runs{Store: o.Store, Backend: o.Backend, Self: record.Worker{Host: o.Host, Steady: o.Version, Engine: factory.about}}
 	notes := &activities.Notes{Store: o.Store, Host: o.Host}
 	if slices.ContainsFunc(o.Roles, func(r Role) bool { return r == RoleData || r == RoleRollout || r == RoleJudge }) {
 		if err := s.openSandbox(ctx, o); err != nil {
 			return err
 		}
+		level := s.sandbox.Level()
+		runs.Self.Python, runs.Self.Sandbox = level.Python.Version, level.String()
 	}
 	for _, role := range o.Roles {
 		var err error

@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/steadyrl/steady/internal/sandbox"
 )
@@ -33,5 +32,5 @@ func trySandboxed(ctx context.Context, python, helper string) (string, error) {
 	if err := s.Close(); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("self-test passed: Landlock ABI %d, seccomp %s, namespaces %s, programs run as %s", l.LandlockABI, l.Seccomp, l.Namespaces, l.User), nil
+	return "self-test passed: " + l.String(), nil
 }

@@ -1,6 +1,9 @@
 package record
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Layout gives the store names of one lineage of a run. Steps and versions are decimal, six digits.
 type Layout struct{ Run, Lineage string }
@@ -79,6 +82,20 @@ func (l Layout) Event(id string) string { return l.at("events/%s.json", id) }
 
 // Events is the prefix of all events.
 func (l Layout) Events() string { return l.at("events/") }
+
+// Worker is the record of a process that served the lineage. Characters of the host's name that file names should not have
+// become '_'.
+func (l Layout) Worker(host string) string {
+	return l.at("workers/%s.json", strings.Map(func(r rune) rune {
+		if r == '-' || r == '.' || r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' {
+			return r
+		}
+		return '_'
+	}, host))
+}
+
+// Workers is the prefix of all records of processes.
+func (l Layout) Workers() string { return l.at("workers/") }
 
 // Export is the directory of the exported model.
 func (l Layout) Export() string { return l.at("export") }

@@ -19,16 +19,23 @@ type Run struct {
 	Lineage      string `json:"lineage"`
 	ConfigDigest string `json:"config_digest"`
 	Recipe       string `json:"recipe,omitempty"`
-	Steady       string `json:"steady"`            // version of the binary
-	Engine       string `json:"engine"`            // backend
-	Python       string `json:"python,omitempty"`  // interpreter and version of tools and judge, as far as known at the start
-	Sandbox      string `json:"sandbox,omitempty"` // what the sandbox enforces, likewise
-	Dataset      string `json:"dataset,omitempty"` // store directory of the prepared data
+	Steady       string `json:"steady"` // version of the binary
+	Engine       string `json:"engine"` // backend
 	BaseModel    string `json:"base_model"`
-	BaseDigest   string `json:"base_digest,omitempty"` // digest of the BF16 weights at the first step
-	Started      string `json:"started"`               // RFC 3339
+	Started      string `json:"started"` // RFC 3339
 	// Parent, if set, is the checkpoint this lineage started from.
 	Parent *Parent `json:"parent,omitempty"`
+}
+
+// Worker is a process that served a lineage, as it was when it first did since its start. A later start that is the same
+// changes nothing.
+type Worker struct {
+	Host   string `json:"host"`
+	Steady string `json:"steady"` // version of the binary
+	Engine string `json:"engine"` // backend, and what decides about its speed
+	// Python and Sandbox are the interpreter and what the sandbox enforces; empty for a process that runs no programs.
+	Python  string `json:"python,omitempty"`
+	Sandbox string `json:"sandbox,omitempty"`
 }
 
 // Dataset names the prepared data of a lineage.

@@ -11,10 +11,12 @@ type Data struct {
 	Run    *record.Run
 	Config []byte // effective configuration, indented JSON
 	Plan   Plan
+	Base   string // digest of the BF16 weights that the lineage began with
 
 	Steps       []Step              // ordered, each with a batch or a result
 	Validations []record.Validation // by step; the export's repeat last
 	Events      []record.Event      // by time
+	Workers     []record.Worker     // by host
 	Ledger      *ledger.Ledger
 	Dataset     *Dataset
 	Export      *Export

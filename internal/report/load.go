@@ -43,6 +43,8 @@ func Load(ctx context.Context, s artifact.Store, l record.Layout) (*Data, error)
 		{"Validations", "no validation has finished", ld.validations},
 		{"Ledger", "no step was sealed", ld.ledger},
 		{"Events", "", ld.events},
+		{"Workers", "no worker has served the run", ld.workers},
+		{"First version", "no version is published", ld.base},
 		{"Dataset manifest", "the data set is not prepared", ld.dataset},
 		{"Export certificate", "the model is not exported", ld.export},
 		{"Sample trajectories", "no trajectory was trained", ld.samples},
@@ -79,6 +81,37 @@ func (ld *loader) run() error {
 	}
 	ld.d.Run = &r
 	return nil
+}
+
+// workers reads the records of the processes that served the lineage.
+func (ld *loader) workers() error {
+	names, err := ld.store.List(ld.ctx, ld.l.Workers())
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		var w record.Worker
+		if _, err := artifact.GetJSON(ld.ctx, ld.store, name, &w); err != nil {
+			return err
+		}
+		ld.d.Workers = append(ld.d.Workers, w)
+	}
+	if len(names) == 0 {
+		return absent("worker")
+	}
+	return nil
+}
+
+// base reads the digest of the weights of the first version.
+func (ld *loader) base() error {
+	first := 0
+	if ld.d.Run != nil && ld.d.Run.Parent != nil {
+		first = ld.d.Run.Parent.Step
+	}
+	var v record.Version
+	_, err := artifact.GetJSON(ld.ctx, ld.store, ld.l.WeightsInfo(first), &v)
+	ld.d.Base = v.Digest
+	return err
 }
 
 func (ld *loader) config() error {

@@ -206,11 +206,8 @@ func runProps(d *Data) []prop {
 		{"Recipe", r.Recipe},
 		{"steady", r.Steady},
 		{"Engine", r.Engine},
-		{"Python", r.Python},
-		{"Sandbox", r.Sandbox},
 		{"Base model", r.BaseModel},
-		{"Base weights", r.BaseDigest},
-		{"Dataset", r.Dataset},
+		{"Base weights", d.Base},
 		{"Configuration digest", r.ConfigDigest},
 	}
 	if p := r.Parent; p != nil {
@@ -221,6 +218,16 @@ func runProps(d *Data) []prop {
 			prop{"Trainer", s.Trainer},
 			prop{fmt.Sprintf("Weights of step %d", s.Step), s.WeightsDigest},
 			prop{fmt.Sprintf("Trainer state of step %d", s.Step), s.StateDigest})
+	}
+	if d.Dataset != nil {
+		props = append(props, prop{"Dataset", d.Dataset.Dir})
+	}
+	for _, w := range d.Workers {
+		what := []string{"steady " + w.Steady, "engine " + w.Engine}
+		if w.Python != "" {
+			what = append(what, "Python "+w.Python, w.Sandbox)
+		}
+		props = append(props, prop{"Worker " + w.Host, strings.Join(what, "; ")})
 	}
 	for i := range props {
 		props[i].Value = cmp.Or(props[i].Value, "not recorded")

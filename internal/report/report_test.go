@@ -184,7 +184,7 @@ func TestLoad_emptyStoreNamesWhatIsMissing(t *testing.T) {
 			t.Errorf("%s is missing without a reason", m.Part)
 		}
 	}
-	want := []string{"Run record", "Configuration", "Batches", "Results", "Validations", "Ledger", "Dataset manifest", "Export certificate", "Sample trajectories"}
+	want := []string{"Run record", "Configuration", "Batches", "Results", "Validations", "Ledger", "Workers", "First version", "Dataset manifest", "Export certificate", "Sample trajectories"}
 	if diff := cmp.Diff(want, parts); diff != "" {
 		t.Errorf("missing parts (-want +got):\n%s", diff)
 	}

@@ -87,9 +87,12 @@ func (y *synthetic) write() {
 func (y *synthetic) run() {
 	y.json(y.l.RunFile(), record.Run{
 		Run: y.l.Run, Owner: "0198f6a2-8a5e-7a33-b9f3-0c2f1f7f2a11", Lineage: y.l.Lineage, ConfigDigest: digest("config", 0), Recipe: "demo", Steady: "v0.1.0",
-		Engine: "cpu", Python: "python3 3.12.4", Sandbox: "Landlock ABI 5, seccomp", Dataset: "datasets/0123456789ab", BaseModel: "bundled",
-		BaseDigest: digest("base", 0), Started: "2026-03-01T09:00:00Z",
+		Engine: "cpu", BaseModel: "bundled", Started: "2026-03-01T09:00:00Z",
 	})
+	y.json(y.l.Worker("host-a"), record.Worker{
+		Host: "host-a", Steady: "v0.1.0", Engine: "cpu, avx512", Python: "3.12.4", Sandbox: "Landlock ABI 5, seccomp filter",
+	})
+	y.json(y.l.WeightsInfo(0), record.Version{Digest: digest("base", 0)})
 	y.json(y.l.ConfigFile(), map[string]any{
 		"recipe": "demo", "mode": "async", "run": map[string]any{"steps": y.steps, "validate_every": y.every},
 		"rollout": map[string]any{"group_size": groupSize, "temperature": 1}, "model": map[string]any{"path": "</pre><script>alert(1)</script>"},
