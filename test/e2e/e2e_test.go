@@ -220,6 +220,7 @@ func (s *site) restart(step int) {
 	t.Helper()
 	s.start("r2", s.input("r2.json", "run.steps=40", "run.init_run=r1"))
 	testutil.Eventually(t, 2*time.Minute, "r2 trains on", func() bool { return s.progress("r2").Step > step })
+	s.serverPause("r2")
 	s.temporal("workflow", "cancel", "--workflow-id", "r2")
 	if got := s.end("r2", time.Minute); got != "CANCELED" {
 		t.Errorf("r2 ended as %s, want CANCELED", got)
@@ -242,6 +243,24 @@ func (s *site) restart(step int) {
 	if r.Parent == nil || r.Parent.Run != "r3" || r.Parent.Step != 2 {
 		t.Errorf("parent of r4: %+v", r.Parent)
 	}
+}
+
+// serverPause pauses the training loop of a run by the server's own means, where the command line has them, and has it go on.
+func (s *site) serverPause(run string) {
+	t := s.t
+	t.Helper()
+	if _, code := s.try("workflow", "pause", "--help"); code != 0 {
+		t.Log("this temporal command line has no `workflow pause`")
+		return
+	}
+	loop := run + "/train"
+	s.temporal("workflow", "pause", "--workflow-id", loop, "--reason", "a look at the machine")
+	if out := s.temporal("workflow", "describe", "--workflow-id", loop); !strings.Contains(out, "a look at the machine") {
+		t.Errorf("describe does not tell the pause and its reason:\n%s", out)
+	}
+	step := s.progress(run).Step
+	s.temporal("workflow", "unpause", "--workflow-id", loop)
+	testutil.Eventually(t, 2*time.Minute, "the loop goes on after the server's pause", func() bool { return s.progress(run).Step > step })
 }
 
 // refuse starts runs that can never work; each ends with a message that says what to do.
