@@ -28,6 +28,12 @@ func demo(t *testing.T, dir string) []string {
 		"demo", "--data", filepath.Join(dir, "data"), "--report", filepath.Join(dir, "report.html"),
 		"--port", strconv.Itoa(testutil.FreePort(t)), "--ui-port", strconv.Itoa(testutil.FreePort(t)), "--run", "r",
 	}
+	return append(args, settings()...)
+}
+
+// settings make the demo short, and have it notice a lost process soon.
+func settings() []string {
+	var args []string
 	for _, s := range []string{
 		"mode=sync", "data.train=32", "data.dev=8", "rollout.batch_problems=4", fmt.Sprintf("run.steps=%d", steps), "run.validate_every=3",
 		"run.checkpoint_every=2", "run.continue_every=4", "validation.chunk=4", "timeouts.heartbeat=3s", "timeouts.trainer_lost=5s", "rollout.flush_interval=200ms",
@@ -35,6 +41,33 @@ func demo(t *testing.T, dir string) []string {
 		args = append(args, "--set", s)
 	}
 	return args
+}
+
+// outcome is how a run that nothing disturbs ends.
+type outcome struct {
+	state, weights string
+	took           time.Duration
+}
+
+var calm outcome
+
+// undisturbed runs the demo once for all tests.
+func undisturbed(t *testing.T) outcome {
+	t.Helper()
+	if calm.state != "" {
+		return calm
+	}
+	dir := t.TempDir()
+	began := time.Now()
+	p := testutil.Start(t, testutil.Binary(t, "steady"), demo(t, dir)...)
+	if code := p.Wait(t, 5*time.Minute); code > 1 { // 1: accuracy need not rise in so few steps
+		t.Fatalf("the undisturbed run ended with status %d:\n%s", code, p.Output())
+	}
+	took := time.Since(began)
+	state, weights := digests(t, dir)
+	calm = outcome{state, weights, took}
+	t.Logf("an undisturbed run takes %s; state %s, weights %s", took.Round(time.Second), state, weights)
+	return calm
 }
 
 func digests(t *testing.T, dir string) (state, weights string) {
@@ -63,15 +96,7 @@ func digests(t *testing.T, dir string) (state, weights string) {
 
 func TestKillEverything_endsWithTheSameWeights(t *testing.T) {
 	steady := testutil.Binary(t, "steady")
-	quiet := t.TempDir()
-	began := time.Now()
-	p := testutil.Start(t, steady, demo(t, quiet)...)
-	if code := p.Wait(t, 5*time.Minute); code > 1 { // 1: accuracy need not rise in so few steps
-		t.Fatalf("the undisturbed run ended with status %d:\n%s", code, p.Output())
-	}
-	whole := time.Since(began)
-	wantState, wantWeights := digests(t, quiet)
-
+	want := undisturbed(t)
 	seed := uint64(time.Now().UnixNano())
 	if s := os.Getenv("STEADY_CHAOS_SEED"); s != "" {
 		var err error
@@ -79,23 +104,22 @@ func TestKillEverything_endsWithTheSameWeights(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Logf("an undisturbed run takes %s; STEADY_CHAOS_SEED=%d", whole.Round(time.Second), seed)
+	t.Logf("STEADY_CHAOS_SEED=%d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	for kills := 0; kills < wantKills; {
 		dir := t.TempDir()
 		n := disturbed(t, steady, dir, wantKills-kills, func() time.Duration {
-			return time.Second + time.Duration(rnd.Int64N(int64(whole/3)))
+			return time.Second + time.Duration(rnd.Int64N(int64(want.took/3)))
 		})
 		if n == 0 {
 			t.Fatal("the run ended before the first kill")
 		}
 		kills += n
-		if state, weights := digests(t, dir); state != wantState || weights != wantWeights {
-			t.Errorf("state %s weights %s after %d kills, undisturbed %s %s", state, weights, n, wantState, wantWeights)
+		if state, weights := digests(t, dir); state != want.state || weights != want.weights {
+			t.Errorf("state %s weights %s after %d kills, undisturbed %s %s", state, weights, n, want.state, want.weights)
 		}
 		checkExport(t, dir)
 	}
-	t.Logf("state %s, weights %s", wantState, wantWeights)
 }
 
 // wantKills is how often the program is killed in all; a run that ends in between is followed by another.
