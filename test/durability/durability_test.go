@@ -129,8 +129,12 @@ const wantKills = 6
 func disturbed(t *testing.T, steady, dir string, kills int, after func() time.Duration) int {
 	t.Helper()
 	args := demo(t, dir)
+	var killed time.Time
 	for k := 0; ; k++ {
 		p := testutil.Start(t, steady, args...)
+		if k > 0 {
+			reportFirstTokens(t, p, dir, killed)
+		}
 		if k == kills {
 			if code := p.Wait(t, 8*time.Minute); code > 1 {
 				t.Fatalf("the run that was killed %d times ended with status %d:\n%s", k, code, p.Output())
@@ -146,9 +150,47 @@ func disturbed(t *testing.T, steady, dir string, kills int, after func() time.Du
 			return k
 		case <-time.After(d):
 		}
+		killed = time.Now()
 		p.Kill()
 		t.Logf("kill %d after %s", k+1, d.Round(time.Millisecond))
 	}
+}
+
+// reportFirstTokens logs how long after the kill the program that was started again had written tokens that it had sampled.
+// Flushes are 200 ms apart in this configuration. It gives up when the program ends.
+func reportFirstTokens(t *testing.T, p *testutil.Process, dir string, killed time.Time) {
+	t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	done := make(chan struct{})
+	t.Cleanup(func() { <-done })
+	go func() {
+		defer close(done)
+		defer tick.Stop()
+		for {
+			select {
+			case <-p.Done():
+				return
+			case <-tick.C:
+			}
+			if at := newestTrajectory(filepath.Join(dir, "data", "store", "runs", "r", "l0")); at.After(killed) {
+				t.Logf("first new tokens %s after the kill", at.Sub(killed).Round(10*time.Millisecond))
+				return
+			}
+		}
+	}()
+}
+
+// newestTrajectory is when the newest file of sampled tokens under dir was written.
+func newestTrajectory(dir string) (newest time.Time) {
+	for _, pattern := range []string{"groups/*/partial-*", "groups/*/sample-*", "validation/*/*/partial-*", "validation/*/*/sample-*"} {
+		names, _ := filepath.Glob(filepath.Join(dir, pattern)) // the pattern is good
+		for _, name := range names {
+			if st, err := os.Stat(name); err == nil && st.ModTime().After(newest) {
+				newest = st.ModTime()
+			}
+		}
+	}
+	return newest
 }
 
 func checkExport(t *testing.T, dir string) {
