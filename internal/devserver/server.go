@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"runtime"
 	"strconv"
 	"strings"
@@ -63,6 +64,9 @@ var dynamic = []string{
 	"frontend.WorkflowPauseEnabled=true",
 	"system.forceSearchAttributesCacheRefreshOnRead=true",
 }
+
+// DynamicConfig returns the dynamic configuration of the server, each "key=value".
+func DynamicConfig() []string { return slices.Clone(dynamic) }
 
 // Start runs the server until ctx ends or Stop is called, restarting it when it dies, and returns when it answers.
 //
