@@ -76,6 +76,9 @@ func (assets) CopyModelFiles(ctx context.Context, s artifact.Store, l layout, di
 	if err != nil {
 		return err
 	}
+	if err := chat.CheckModel(files, dir); err != nil {
+		return err
+	}
 	for _, f := range modelFiles {
 		data, err := fs.ReadFile(files, f.name)
 		if err != nil && !f.required {
@@ -92,15 +95,15 @@ func (assets) CopyModelFiles(ctx context.Context, s artifact.Store, l layout, di
 	if err != nil {
 		return err
 	}
-	if err := chat.CheckModel(base); err != nil {
-		return err
-	}
 	c, err := weights.LoadConfig(base)
 	if err != nil {
 		return err
 	}
 	tok, err := tokenizer.Load(base)
 	if err != nil {
+		return err
+	}
+	if err := chat.CheckTokenizer(tok); err != nil {
 		return err
 	}
 	if tok.Size() > c.Vocab {

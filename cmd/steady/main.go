@@ -39,6 +39,9 @@ type cli struct {
 	Judge        judgeCmd        `cmd:"" help:"Judge responses from a JSON Lines file."`
 	Dataset      datasetCmd      `cmd:"" help:"Prepare and look at data sets."`
 	Pretrain     pretrainCmd     `cmd:"" help:"Warm-start the demo model from its generated corpus."`
+	Tokenize     tokenizeCmd     `cmd:"" help:"Tokenize texts: {\"text\"} to {\"ids\", \"ids_plain\"}, with special tokens recognised and as untrusted text."`
+	Detokenize   detokenizeCmd   `cmd:"" help:"Turn ids into text: {\"ids\", \"skip_special_tokens\"} to {\"text\"}."`
+	Chat         chatCmd         `cmd:"" help:"Render conversations."`
 	VerifyExport verifyExportCmd `cmd:"" help:"Verify an exported model against its certificate."`
 	Report       reportCmd       `cmd:"" help:"Render the report of a run."`
 	Ledger       ledgerCmd       `cmd:"" help:"Print and check the ledger of a run."`

@@ -4,15 +4,18 @@ import (
 	"bufio"
 	stdcmp "cmp"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/steadyrl/steady/internal/chat"
+	"github.com/steadyrl/steady/internal/demo"
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/tokenizer"
 )
@@ -177,27 +180,138 @@ func TestToolReply_agreesWithTheFullRender(t *testing.T) {
 	}
 }
 
-func TestCheckModel_refusesAnotherTemplate(t *testing.T) {
+func TestCheckModel_knowsTemplatesByTheirDigest(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	write := func(name, text string) {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+	config := func(v any) string {
+		data, err := json.Marshal(map[string]any{"chat_template": v})
+		if err != nil {
 			t.Fatal(err)
 		}
+		return string(data)
 	}
-	if err := chat.CheckModel(dir); !fault.Is(err, fault.Invalid) {
-		t.Errorf("no template: %v", err)
+	edited := strings.Replace(chat.Template, "# Tools", "# Functions", 1)
+	for name, tt := range map[string]struct {
+		jinja, config string // empty: no such file
+		want          []string
+	}{
+		"inline":                    {"", config(chat.Template), nil},
+		"own file":                  {chat.Template, "", nil},
+		"own file, line break":      {chat.Template + "\n", "", nil},
+		"both":                      {chat.Template, config(chat.Template), nil},
+		"the own file counts":       {chat.Template, config("x"), nil},
+		"named":                     {"", config([]map[string]string{{"name": "rag", "template": "x"}, {"name": "default", "template": chat.Template}}), nil},
+		"own file without a config": {chat.Template, "{", nil},
+		"a blank more":              {chat.Template + " ", "", []string{"chat_template.jinja of my/model", "it was edited"}},
+		"two line breaks more":      {chat.Template + "\n\n", "", []string{"SHA-256"}},
+		"edited":                    {"", config(edited), []string{"tokenizer_config.json of my/model", "it was edited"}},
+		"edited beside the known":   {edited, config(chat.Template), []string{"chat_template.jinja of my/model", "remove chat_template.jinja"}},
+		"without thinking":          {strings.ReplaceAll(chat.Template, "enable_thinking", "x"), "", []string{"2507"}},
+		"of another family":         {"[INST]", "", []string{"SHA-256 5a1f48947c24308b9a365704056e038e93add83434ceaba92799c32b07dbb090", "use a Qwen3 model"}},
+		"no file":                   {"", "", []string{"neither chat_template.jinja nor tokenizer_config.json"}},
+		"no template":               {"", "{}", []string{"has no chat_template"}},
+		"a null template":           {"", config(nil), []string{"has no chat_template"}},
+		"named, no default":         {"", config([]map[string]string{{"name": "rag", "template": chat.Template}}), []string{"has no chat_template"}},
+		"not JSON":                  {"", "{", []string{"tokenizer_config.json of my/model"}},
+	} {
+		files := fstest.MapFS{}
+		for file, data := range map[string]string{"chat_template.jinja": tt.jinja, "tokenizer_config.json": tt.config} {
+			if data != "" {
+				files[file] = &fstest.MapFile{Data: []byte(data)}
+			}
+		}
+		err := chat.CheckModel(files, "my/model")
+		if tt.want == nil && err != nil || tt.want != nil && !fault.Is(err, fault.Invalid) {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for _, w := range tt.want {
+			if text := err.Error() + "; " + fault.HintOf(err); !strings.Contains(text, w) {
+				t.Errorf("%s: %q lacks %q", name, text, w)
+			}
+		}
 	}
-	inline, err := json.Marshal(map[string]string{"chat_template": chat.Template})
+	if err := chat.CheckModel(demo.Model(), "bundled"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCheckTokenizer_namesWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	if err := chat.CheckTokenizer(small(t)); err != nil {
+		t.Error(err)
+	}
+	data, err := tokenizer.Train(slices.Values([]string{"a"}), 260, []tokenizer.Added{{Text: chat.TurnStart}, {Text: chat.TurnEnd}, {Text: chat.EndOfText}, {Text: chat.ThinkOpen}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	write("tokenizer_config.json", string(inline))
-	if err := chat.CheckModel(dir); err != nil {
-		t.Errorf("the published template: %v", err)
+	tok, err := tokenizer.Parse(data)
+	if err != nil {
+		t.Fatal(err)
 	}
-	write("chat_template.jinja", chat.Template+" ")
-	if err := chat.CheckModel(dir); !fault.Is(err, fault.Invalid) {
-		t.Errorf("a template that differs in a blank: %v, want Invalid", err)
+	if err := chat.CheckTokenizer(tok); !fault.Is(err, fault.Invalid) || !strings.HasSuffix(err.Error(), "tokens </think> <tool_call> </tool_call> <tool_response> </tool_response>") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestReadMessages_refusesWhatTheTemplateWouldDrop(t *testing.T) {
+	t.Parallel()
+	for raw, want := range map[string]string{
+		`[]`: "",
+		`[{"role":"user","content":"x","name":"ann"},{"role":"assistant","content":null,"reasoning_content":null,"tool_calls":null},{"role":"tool","content":[],"tool_call_id":"1"},{"role":"system"}]`: "",
+		`[{"role":"assistant","tool_calls":[{"name":"f","arguments":null},{"id":"1","type":"function","function":{"name":"f","arguments":"x"}}],"reasoning_content":"r"}]`:                              "",
+		`null`:                                                    `"messages" is null, want a list`,
+		`[1]`:                                                     `"messages[0]" is a number`,
+		`[{"content":"x"}]`:                                       `"messages[0].role" is missing`,
+		`[{"role":"user"},{"role":"Assistant"}]`:                  `"messages[1].role" is "Assistant"`,
+		`[{"role":5}]`:                                            `"messages[0].role" is a number`,
+		`[{"role":"user","content":5}]`:                           `"messages[0].content" is a number`,
+		`[{"role":"user","content":{}}]`:                          `"messages[0].content" is an object`,
+		`[{"role":"user","Content":""}]`:                          `"messages[0].Content" is not known`,
+		`[{"role":"user","reasoning_content":[]}]`:                `"messages[0].reasoning_content" is a list`,
+		`[{"role":"user","tool_calls":{}}]`:                       `"messages[0].tool_calls" is an object`,
+		`[{"role":"user","tool_calls":["f"]}]`:                    `"messages[0].tool_calls[0]" is a string`,
+		`[{"role":"user","tool_calls":[{"arguments":{}}]}]`:       `"messages[0].tool_calls[0].name" is missing`,
+		`[{"role":"user","tool_calls":[{"name":"f"}]}]`:           `"messages[0].tool_calls[0].arguments" is missing`,
+		`[{"role":"user","tool_calls":[{"name":"f","args":{}}]}]`: `"messages[0].tool_calls[0].args" is not known`,
+		`[{"role":"user","tool_calls":[{"function":{"name":1,"arguments":{}}}]}]`:                                        `"messages[0].tool_calls[0].function.name" is a number`,
+		`[{"role":"user","tool_calls":[{"name":"f","arguments":1},{"name":"f","function":{"name":"f","arguments":1}}]}]`: `"messages[0].tool_calls[1]" has a name`,
+	} {
+		got, err := chat.ReadMessages(json.RawMessage(raw))
+		if want == "" {
+			var list []chat.Message
+			if err != nil || json.Unmarshal([]byte(raw), &list) != nil || !cmp.Equal(got, list) {
+				t.Errorf("%s: %v, %v", raw, got, err)
+			}
+		} else if !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", raw, err, want)
+		}
+	}
+	for raw, want := range map[string]string{`null`: "", `[]`: "", `[{"x":1}]`: "", `{}`: `"tools" is an object`, `[{},"f"]`: `"tools[1]" is a string`} {
+		if _, err := chat.ReadTools(json.RawMessage(raw)); (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("tools %s: %v, want %s", raw, err, want)
+		}
+	}
+}
+
+// Whatever the golden rows hold is accepted by the strict reader and means the same.
+func TestReadMessages_readsTheGoldenRows(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"chat_template.jsonl", "conversations.jsonl"} {
+		data, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(data)) {
+			var raw struct{ Messages, Tools json.RawMessage }
+			var loose row
+			if err := errors.Join(json.Unmarshal([]byte(line), &raw), json.Unmarshal([]byte(line), &loose)); err != nil {
+				t.Fatal(err)
+			}
+			messages, err := chat.ReadMessages(raw.Messages)
+			tools, toolErr := chat.ReadTools(raw.Tools)
+			if err := errors.Join(err, toolErr); err != nil || !cmp.Equal(messages, loose.Messages) || !cmp.Equal(tools, loose.Tools) {
+				t.Errorf("%s: %v", loose.ID, err)
+			}
+		}
 	}
 }

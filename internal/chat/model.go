@@ -7,8 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
-	"os"
-	"path/filepath"
+	"strings"
 
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/tokenizer"
@@ -19,47 +18,123 @@ import (
 //go:embed chat_template.jinja
 var Template string
 
-// known are the SHA-256 of templates that this package renders exactly: Qwen3-4B's, and the one before it,
-// which differs only for content that is null or a list.
-var known = map[string]bool{
-	"a55ee1b1660128b7098723e0abcd92caa0788061051c62d51cbe87d9cf1974d8": true,
-	"87a2728cb8dc9fe424d624542f6060ec05a1d285ebbec578bb078900e33396b5": true,
+// known are the SHA-256 of templates that this package renders exactly, by what they are.
+var known = map[string]string{
+	"a55ee1b1660128b7098723e0abcd92caa0788061051c62d51cbe87d9cf1974d8": "Qwen3, of May 2025 and later; the bundled model's too",
+	// It differs from the later one only for content that is null or a list, on which it fails.
+	"87a2728cb8dc9fe424d624542f6060ec05a1d285ebbec578bb078900e33396b5": "Qwen3, of April 2025",
 }
 
-// CheckModel refuses a model directory whose chat template is not one that this package renders. The template is
-// looked for in chat_template.jinja, then in tokenizer_config.json. Errors: Invalid.
-func CheckModel(dir string) error {
-	text, err := templateOf(dir)
-	if err != nil {
-		return err
-	}
-	sum := sha256.Sum256([]byte(text))
-	if !known[hex.EncodeToString(sum[:])] {
-		return fault.New(fault.Invalid, "chat.CheckModel", "the chat template of %s is not Qwen3's (SHA-256 %x)", dir, sum[:6]).
-			WithHint("use a Qwen3 model; another template would be rendered wrongly, so it is refused")
-	}
-	return nil
+// Files of a model directory that can hold the chat template; the first counts, as in the Transformers library.
+const (
+	templateFile  = "chat_template.jinja"
+	tokenizerFile = "tokenizer_config.json"
+)
+
+// Found is the chat template of a model.
+type Found struct {
+	Text   string
+	Digest string // SHA-256 of Text without one line break at its end, which does not change what is rendered
+	File   string // in which it was
+	Name   string // what template it is; empty if it is not known
 }
 
-func templateOf(dir string) (string, error) {
-	data, err := os.ReadFile(filepath.Join(dir, "chat_template.jinja"))
-	if err == nil {
-		return string(data), nil
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return "", fault.New(fault.Invalid, "chat.CheckModel", "%w", err)
-	}
-	data, err = os.ReadFile(filepath.Join(dir, "tokenizer_config.json"))
+// CheckModel refuses a model whose chat template is not one that this package renders, by its digest. The template is
+// looked for in chat_template.jinja, then in tokenizer_config.json; name is that of the model in messages.
+//
+// Errors: Invalid, naming the file, the digest and what to do.
+func CheckModel(model fs.FS, name string) error {
+	f, err := FindTemplate(model, name)
 	if err != nil {
-		return "", fault.New(fault.Invalid, "chat.CheckModel", "no chat template: %w", err).WithHint("a model directory needs tokenizer_config.json or chat_template.jinja")
+		return fault.New(fault.Invalid, "chat.CheckModel", "%w", err)
+	}
+	if f.Name != "" {
+		return nil
+	}
+	e := fault.New(fault.Invalid, "chat.CheckModel", "the chat template in %s of %s is not Qwen3's: SHA-256 %s", f.File, name, f.Digest)
+	if f.File == templateFile {
+		if inline, err := inlineTemplate(model, name); err == nil && inline.Name != "" {
+			return e.WithHint("%s of this model holds the template of %s: if that is the one to use, remove %s", tokenizerFile, inline.Name, f.File)
+		}
+	}
+	return e.WithHint("%s; another template would be rendered wrongly, so it is refused", advice(f.Text))
+}
+
+// advice says what to do about a template that is not known.
+func advice(text string) string {
+	switch {
+	case !strings.Contains(text, TurnStart):
+		return "use a Qwen3 model"
+	case !strings.Contains(text, "enable_thinking"):
+		return "use a Qwen3 model with the thinking switch, as Qwen3-4B has; Qwen2.5 and the 2507 models of Qwen3 have templates of their own"
+	}
+	return "it was edited: put the chat_template of the Qwen3 model it comes from in its place"
+}
+
+// FindTemplate returns the chat template of a model directory, known or not. Errors: NotFound (no file that could hold
+// one), Invalid (the files hold none, or cannot be read).
+func FindTemplate(model fs.FS, name string) (Found, error) {
+	data, err := fs.ReadFile(model, templateFile)
+	switch {
+	case err == nil:
+		return found(string(data), templateFile), nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return Found{}, fault.New(fault.Invalid, "chat.FindTemplate", "%s: %w", name, err)
+	}
+	return inlineTemplate(model, name)
+}
+
+// inlineTemplate reads tokenizer_config.json, whose chat_template is a text or a list of named ones.
+func inlineTemplate(model fs.FS, name string) (Found, error) {
+	const op = "chat.FindTemplate"
+	data, err := fs.ReadFile(model, tokenizerFile)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return Found{}, fault.New(fault.NotFound, op, "%s has neither %s nor %s", name, templateFile, tokenizerFile).
+			WithHint("copy both from the model that it comes from")
+	case err != nil:
+		return Found{}, fault.New(fault.Invalid, op, "%s: %w", name, err)
 	}
 	var c struct {
-		Template *string `json:"chat_template"`
+		Template json.RawMessage `json:"chat_template"`
 	}
-	if err := json.Unmarshal(data, &c); err != nil || c.Template == nil {
-		return "", fault.New(fault.Invalid, "chat.CheckModel", "tokenizer_config.json of %s has no chat template", dir)
+	if err := json.Unmarshal(data, &c); err != nil {
+		return Found{}, fault.New(fault.Invalid, op, "%s of %s: %w", tokenizerFile, name, err)
 	}
-	return *c.Template, nil
+	if s, ok := text(c.Template); ok {
+		return found(s, tokenizerFile), nil
+	}
+	var named []struct{ Name, Template string }
+	if err := json.Unmarshal(c.Template, &named); err == nil {
+		for _, n := range named {
+			if n.Name == "default" {
+				return found(n.Template, tokenizerFile), nil
+			}
+		}
+	}
+	return Found{}, fault.New(fault.Invalid, op, "%s of %s has no chat_template, nor is there a %s", tokenizerFile, name, templateFile).
+		WithHint("copy %s from the model that it comes from", tokenizerFile)
+}
+
+func found(s, file string) Found {
+	sum := sha256.Sum256([]byte(strings.TrimSuffix(s, "\n")))
+	digest := hex.EncodeToString(sum[:])
+	return Found{Text: s, Digest: digest, File: file, Name: known[digest]}
+}
+
+// CheckTokenizer refuses a tokenizer that lacks a control token of the template. Errors: Invalid.
+func CheckTokenizer(t *tokenizer.Tokenizer) error {
+	var missing []string
+	for _, tag := range []string{TurnStart, TurnEnd, EndOfText, ThinkOpen, ThinkClose, CallOpen, CallClose, ReplyOpen, ReplyClose} {
+		if _, ok := t.ID(tag); !ok {
+			missing = append(missing, tag)
+		}
+	}
+	if len(missing) > 0 {
+		return fault.New(fault.Invalid, "chat.CheckTokenizer", "the tokenizer lacks the control tokens %s", strings.Join(missing, " ")).
+			WithHint("use the %s of a Qwen3 model", tokenizer.FileName)
+	}
+	return nil
 }
 
 // Prompt returns the ids of the prompt of a problem: system line, tool schema, statement, generation prompt.

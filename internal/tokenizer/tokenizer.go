@@ -40,6 +40,11 @@ const (
 // Size is one more than the largest id.
 func (t *Tokenizer) Size() int { return len(t.bytes) }
 
+// Has reports whether id is a token.
+func (t *Tokenizer) Has(id int32) bool {
+	return id >= 0 && int(id) < len(t.bytes) && t.bytes[id] != nil
+}
+
 // Digest is the SHA-256 of the tokenizer.json it was read from.
 func (t *Tokenizer) Digest() string { return t.digest }
 

@@ -1,0 +1,226 @@
+// Package jsonl reads JSON Lines strictly: one object a line, exactly the known fields in their exact case, each once.
+//
+// encoding/json alone ignores unknown and repeated fields and the case of names, and replaces broken text. Here all of
+// that is an error that names the line and the field. It may import fault.
+package jsonl
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/steadyrl/steady/internal/fault"
+)
+
+// Kinds of JSON values, as Kind names them.
+const (
+	Object  = "an object"
+	List    = "a list"
+	String  = "a string"
+	Number  = "a number"
+	Boolean = "a boolean"
+	Null    = "null"
+	Missing = "missing"
+)
+
+// Kind names the type of a JSON value for a person; Missing if there is no value.
+func Kind(raw json.RawMessage) string {
+	raw = bytes.TrimSpace(raw)
+	if len(raw) == 0 {
+		return Missing
+	}
+	switch raw[0] {
+	case '{':
+		return Object
+	case '[':
+		return List
+	case '"':
+		return String
+	case 't', 'f':
+		return Boolean
+	case 'n':
+		return Null
+	}
+	return Number
+}
+
+// Each calls each with every line of r and its number, from 1. Lines may be of any length and end in LF or CR LF; the
+// last one needs no end.
+//
+// Errors: Invalid with the line's number (a blank line, no line at all, text that is not UTF-8, a value that is not
+// JSON, an escape of half a surrogate pair), those of each with the line's number, those of r.
+func Each(r io.Reader, each func(n int, line json.RawMessage) error) error {
+	in := bufio.NewReaderSize(r, 1<<16)
+	for n := 1; ; n++ {
+		line, err := in.ReadBytes('\n')
+		last := errors.Is(err, io.EOF)
+		switch {
+		case err != nil && !last:
+			return fmt.Errorf("line %d: %w", n, err)
+		case last && len(line) == 0 && n == 1:
+			return fault.New(fault.Invalid, "", "there is no line")
+		case last && len(line) == 0:
+			return nil
+		}
+		if err := check(line); err != nil {
+			return fault.New(fault.Invalid, "", "line %d: %w", n, err)
+		}
+		if err := each(n, bytes.TrimSpace(line)); err != nil {
+			return fmt.Errorf("line %d: %w", n, err)
+		}
+		if last {
+			return nil
+		}
+	}
+}
+
+func check(line []byte) error {
+	if len(bytes.TrimSpace(line)) == 0 {
+		return errors.New("it is blank")
+	}
+	if !utf8.Valid(line) {
+		return errors.New("it is not UTF-8")
+	}
+	if err := json.Unmarshal(line, new(json.RawMessage)); err != nil {
+		if s, ok := errors.AsType[*json.SyntaxError](err); ok {
+			return fmt.Errorf("it is not JSON: %w at byte %d", err, s.Offset)
+		}
+		return fmt.Errorf("it is not JSON: %w", err)
+	}
+	if at := halfSurrogate(line); at >= 0 {
+		return fmt.Errorf("the escape at byte %d is half a surrogate pair, which is no character", at+1)
+	}
+	return nil
+}
+
+// halfSurrogate returns the place of the first \uD800 to \uDFFF of valid JSON that is not in a pair, else -1.
+func halfSurrogate(line []byte) int {
+	for i := 0; i < len(line); i++ {
+		if line[i] != '\\' {
+			continue
+		}
+		i++ // valid JSON: something follows
+		if line[i] != 'u' {
+			continue
+		}
+		switch u := hex4(line[i+1:]); {
+		case u >= 0xd800 && u < 0xdc00 && len(line) > i+10 && line[i+5] == '\\' && line[i+6] == 'u' && hex4(line[i+7:])>>10 == 0xdc00>>10:
+			i += 10
+		case u >= 0xd800 && u < 0xe000:
+			return i - 1
+		default:
+			i += 4
+		}
+	}
+	return -1
+}
+
+// hex4 is the value of four hexadecimal digits, or -1.
+func hex4(s []byte) int {
+	u := 0
+	for _, c := range s[:4] {
+		switch {
+		case c >= '0' && c <= '9':
+			u = u<<4 | int(c-'0')
+		case c|0x20 >= 'a' && c|0x20 <= 'f':
+			u = u<<4 | int(c|0x20-'a'+10)
+		default:
+			return -1
+		}
+	}
+	return u
+}
+
+// Fields returns the fields of an object; at is its name in messages, "" for the line itself. A field named in known
+// with a final "?" may be missing. Errors: Invalid.
+func Fields(at string, raw json.RawMessage, known ...string) (map[string]json.RawMessage, error) {
+	if k := Kind(raw); k != Object {
+		return nil, Bad(at, "is %s, want an object", k)
+	}
+	required := map[string]bool{}
+	for _, name := range known {
+		bare, optional := strings.CutSuffix(name, "?")
+		required[bare] = !optional
+	}
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	if _, err := dec.Token(); err != nil {
+		return nil, Bad(at, "%w", err)
+	}
+	out := map[string]json.RawMessage{}
+	for dec.More() {
+		tok, err := dec.Token()
+		if err != nil {
+			return nil, Bad(at, "%w", err)
+		}
+		name := fmt.Sprint(tok)
+		var v json.RawMessage
+		if err := dec.Decode(&v); err != nil {
+			return nil, Bad(join(at, name), "%w", err)
+		}
+		if _, ok := required[name]; !ok {
+			return nil, Bad(join(at, name), "is not known")
+		}
+		if out[name] != nil {
+			return nil, Bad(join(at, name), "is there twice")
+		}
+		out[name] = v
+	}
+	for _, name := range known { // in the order of the caller
+		if required[name] && out[name] == nil {
+			return nil, Bad(join(at, name), "is missing")
+		}
+	}
+	return out, nil
+}
+
+func join(at, name string) string {
+	if at == "" {
+		return name
+	}
+	return at + "." + name
+}
+
+// Elements returns the elements of a list. Errors: Invalid.
+func Elements(at string, raw json.RawMessage) ([]json.RawMessage, error) {
+	if k := Kind(raw); k != List {
+		return nil, Bad(at, "is %s, want a list", k)
+	}
+	out := []json.RawMessage{}
+	if err := json.Unmarshal(raw, &out); err != nil {
+		return nil, Bad(at, "%w", err)
+	}
+	return out, nil
+}
+
+// Text returns a string. Errors: Invalid.
+func Text(at string, raw json.RawMessage) (string, error) {
+	if k := Kind(raw); k != String {
+		return "", Bad(at, "is %s, want a string", k)
+	}
+	var s string
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return "", Bad(at, "%w", err)
+	}
+	return s, nil
+}
+
+// Bool returns a boolean. Errors: Invalid.
+func Bool(at string, raw json.RawMessage) (bool, error) {
+	if k := Kind(raw); k != Boolean {
+		return false, Bad(at, "is %s, want true or false", k)
+	}
+	return bytes.TrimSpace(raw)[0] == 't', nil
+}
+
+// Bad is the error of a field. Errors: always Invalid.
+func Bad(field, format string, args ...any) error {
+	if field == "" {
+		return fault.New(fault.Invalid, "", "the value "+format, args...)
+	}
+	return fault.New(fault.Invalid, "", "field %q "+format, append([]any{field}, args...)...)
+}
