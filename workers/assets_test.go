@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/steadyrl/steady/config"
@@ -126,6 +127,44 @@ func TestAssets_checkModel(t *testing.T) {
 		if fault.KindOf(err) != tt.kind || err != nil && fault.HintOf(err) == "" {
 			t.Errorf("%s: got %v, want %q with a hint", tt.name, err, tt.kind)
 		}
+	}
+}
+
+// A model that would be prompted wrongly is refused before a file of it is kept, so that a corrected one can be started.
+func TestAssets_refusesModelsOfAnotherTemplateBeforeTheyAreCopied(t *testing.T) {
+	t.Parallel()
+	replace := func(file, old, text string) func(string) {
+		return func(dir string) {
+			name := filepath.Join(dir, file)
+			data, err := os.ReadFile(name)
+			if err != nil || !strings.Contains(string(data), old) {
+				t.Errorf("%s has no %q: %v", file, old, err)
+			}
+			if err := os.WriteFile(name, []byte(strings.ReplaceAll(string(data), old, text)), 0o600); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	for name, tt := range map[string]struct {
+		change func(string)
+		want   string
+	}{
+		"other wording": {replace("chat_template.jinja", "# Tools", "# Functions"), "chat_template.jinja"},
+		"always thinks": {replace("chat_template.jinja", "enable_thinking", "no_switch"), "SHA-256"},
+		"other model":   {replace("chat_template.jinja", "<|im_start|>", "[INST]"), "is not Qwen3's"},
+	} {
+		s, dir := newStore(t), modelDir(t, tt.change)
+		err := assets{}.CopyModelFiles(t.Context(), s, lineage, dir)
+		if !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), dir) || fault.HintOf(err) == "" {
+			t.Errorf("%s: %v; hint %q", name, err, fault.HintOf(err))
+		}
+		if left, err := s.List(t.Context(), lineage.Base()+"/"); err != nil || len(left) > 0 {
+			t.Errorf("%s: the store holds %v, %v", name, left, err)
+		}
+	}
+	dir := modelDir(t, replace("tokenizer.json", "<tool_response>", "<tool_answer>"))
+	if err := (assets{}).CopyModelFiles(t.Context(), newStore(t), lineage, dir); !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), "lacks the control tokens <tool_response>") {
+		t.Errorf("a tokenizer without a control token: %v", err)
 	}
 }
 
