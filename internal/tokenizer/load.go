@@ -88,8 +88,8 @@ func Parse(data []byte) (*Tokenizer, error) {
 			WithHint("use a Qwen3 model directory, or train a tokenizer with this program")
 	}
 	t := &Tokenizer{
-		merges: make(map[pair]merge, len(f.Model.Merges)), byID: map[int32]Added{}, byText: map[string]int32{},
-		cache: map[string][]int32{}, digest: digestOf(data),
+		merges: newMergeTable(len(f.Model.Merges)), byID: map[int32]Added{}, byText: map[string]int32{},
+		cache: newCache(), digest: digestOf(data),
 	}
 	if err := t.addVocabulary(f.Model.Vocab, f.AddedTokens); err != nil {
 		return nil, err
@@ -202,9 +202,7 @@ func (t *Tokenizer) addMerges(m fileModel) error {
 		if !lok || !rok || !ok {
 			return fault.New(fault.Invalid, "tokenizer.Parse", "merge %d of %q and %q is not in the vocabulary", rank, two[0], two[1])
 		}
-		if _, ok := t.merges[pair{l, r}]; !ok {
-			t.merges[pair{l, r}] = merge{rank: int32(rank), id: id} //nolint:gosec // bounded by the vocabulary
-		}
+		t.merges.add(l, r, merge{rank: int32(rank), id: id}) //nolint:gosec // bounded by the vocabulary
 	}
 	return nil
 }

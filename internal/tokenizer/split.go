@@ -73,6 +73,13 @@ func nextPiece(s string) int {
 func run(s string, want class) int {
 	n := 0
 	for n < len(s) {
+		if b := s[n]; b < utf8.RuneSelf {
+			if asciiClass[b] != want {
+				break
+			}
+			n++
+			continue
+		}
 		c, w := classAt(s[n:])
 		if c != want {
 			break

@@ -5,13 +5,12 @@ import (
 	"encoding/hex"
 	"slices"
 	"strings"
-	"sync"
 	"unicode/utf8"
 )
 
 // Tokenizer is immutable after loading, but for a cache of pieces. All methods may be called from any goroutine.
 type Tokenizer struct {
-	merges map[pair]merge
+	merges mergeTable
 	byteID [256]int32
 	bytes  [][]byte // by id; nil: no token
 	added  []Added  // by length, longest first, so that the longest match wins
@@ -20,9 +19,7 @@ type Tokenizer struct {
 	byID       map[int32]Added
 	byText     map[string]int32
 	digest     string
-
-	mu    sync.RWMutex
-	cache map[string][]int32
+	cache      *cache
 }
 
 // Added is a token that is matched as a whole in template text.
@@ -31,11 +28,6 @@ type Added struct {
 	Text    string
 	Special bool // hidden by Decode with skipSpecial
 }
-
-const (
-	maxCache      = 1 << 16
-	maxCachePiece = 64
-)
 
 // Size is one more than the largest id.
 func (t *Tokenizer) Size() int { return len(t.bytes) }
@@ -122,8 +114,7 @@ func (t *Tokenizer) nextAdded(text string) (int, Added) {
 
 func (t *Tokenizer) appendPlain(out []int32, text string) []int32 {
 	text = nfc(text)
-	t.mu.RLock()
-	defer t.mu.RUnlock()
+	out = slices.Grow(out, len(text)/4) // of code; the rest is grown where it is needed
 	for len(text) > 0 {
 		n := nextPiece(text)
 		out = t.appendPiece(out, text[:n])
@@ -132,28 +123,14 @@ func (t *Tokenizer) appendPlain(out []int32, text string) []int32 {
 	return out
 }
 
-// appendPiece expects the read lock and holds it on return, but not all the time between.
 func (t *Tokenizer) appendPiece(out []int32, piece string) []int32 {
-	if len(piece) == 1 {
+	switch {
+	case len(piece) == 1:
 		return append(out, t.byteID[piece[0]])
-	}
-	if len(piece) > maxCachePiece {
+	case len(piece) > maxCachePiece:
 		return t.bpe(piece, out)
 	}
-	if ids, ok := t.cache[piece]; ok {
-		return append(out, ids...)
-	}
-	begin := len(out)
-	out = t.bpe(piece, out)
-	t.mu.RUnlock()
-	defer t.mu.RLock()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if len(t.cache) >= maxCache {
-		t.cache = make(map[string][]int32, maxCache)
-	}
-	t.cache[strings.Clone(piece)] = slices.Clone(out[begin:])
-	return out
+	return t.cache.appendIDs(out, piece, t.bpe)
 }
 
 // Decode returns the text of ids; broken UTF-8 becomes U+FFFD. With skipSpecial, special added tokens are left
@@ -164,17 +141,18 @@ func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
 
 // DecodeBytes is Decode without the repair of broken UTF-8.
 func (t *Tokenizer) DecodeBytes(ids []int32, skipSpecial bool) []byte {
-	var out []byte
+	out := make([]byte, 0, 4*len(ids))
 	for _, id := range ids {
-		if id < 0 || int(id) >= len(t.bytes) {
-			continue
-		}
-		if a, ok := t.byID[id]; ok && a.Special && skipSpecial {
-			continue
-		}
-		out = append(out, t.bytes[id]...)
+		out = t.appendBytes(out, id, skipSpecial)
 	}
 	return out
+}
+
+func (t *Tokenizer) appendBytes(out []byte, id int32, skipSpecial bool) []byte {
+	if id < 0 || int(id) >= len(t.bytes) || skipSpecial && t.byID[id].Special {
+		return out
+	}
+	return append(out, t.bytes[id]...)
 }
 
 // Stream decodes ids as they come and holds back an incomplete character at the end.
@@ -189,7 +167,7 @@ func (t *Tokenizer) Stream(skipSpecial bool) *Stream { return &Stream{t: t, skip
 
 // Next returns the text that id completes.
 func (s *Stream) Next(id int32) string {
-	s.held = append(s.held, s.t.DecodeBytes([]int32{id}, s.skip)...)
+	s.held = s.t.appendBytes(s.held, id, s.skip)
 	n := len(s.held)
 	for back := 1; back <= min(3, n); back++ { // an unfinished character has at most three bytes
 		if b := s.held[n-back]; utf8.RuneStart(b) {

@@ -2,6 +2,7 @@ package tokenizer_test
 
 import (
 	"bufio"
+	stdcmp "cmp"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -21,13 +22,11 @@ import (
 )
 
 // qwen3 loads Qwen3's own tokenizer, which is too large for the repository.
-var qwen3 = sync.OnceValues(func() (*tokenizer.Tokenizer, error) {
-	dir := os.Getenv("STEADY_QWEN3_TOKENIZER")
-	if dir == "" {
-		dir = filepath.Join("..", "..", ".tools", "qwen3")
-	}
-	return tokenizer.Load(dir)
-})
+var qwen3 = sync.OnceValues(func() (*tokenizer.Tokenizer, error) { return tokenizer.Load(qwen3Dir()) })
+
+func qwen3Dir() string {
+	return stdcmp.Or(os.Getenv("STEADY_QWEN3_TOKENIZER"), filepath.Join("..", "..", ".tools", "qwen3"))
+}
 
 func needQwen3(t *testing.T) *tokenizer.Tokenizer {
 	t.Helper()
@@ -38,7 +37,7 @@ func needQwen3(t *testing.T) *tokenizer.Tokenizer {
 	return tok
 }
 
-func rows[T any](t *testing.T, name string, each func(T)) {
+func rows[T any](t testing.TB, name string, each func(T)) {
 	t.Helper()
 	f, err := os.Open(filepath.Join("testdata", name))
 	if err != nil {
@@ -242,17 +241,5 @@ func TestParse_refusesOtherFamilies(t *testing.T) {
 		if _, err := tokenizer.Parse([]byte(bad)); !fault.Is(err, fault.Invalid) {
 			t.Errorf("%s instead of %s: %v, want Invalid", edit[1], edit[0], err)
 		}
-	}
-}
-
-func BenchmarkEncode_code(b *testing.B) {
-	tok, err := qwen3()
-	if err != nil {
-		b.Skip(err)
-	}
-	text := strings.Repeat("def solve(n, m):\n    a = list(map(int, input().split()))\n    return max(a[i] + a[j] for i in range(n) for j in range(i))\n", 200)
-	b.SetBytes(int64(len(text)))
-	for b.Loop() {
-		tok.EncodePlain(text)
 	}
 }

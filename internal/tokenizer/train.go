@@ -36,6 +36,9 @@ type word struct {
 	count int
 }
 
+// pair is two neighbouring ids.
+type pair [2]int32
+
 type bpeTrainer struct {
 	words  []word
 	spell  []string // by id, in the byte alphabet
