@@ -219,7 +219,7 @@ func (u *unit) options(p dataset.Problem, sample int) agent.Options {
 	c := u.run.Config
 	o := agent.Options{
 		Sampler: u.sampler, Tokenizer: u.tok, Tool: tool{u.r.Tool, Limits(c)}, MaxTurns: c.Rollout.MaxTurns,
-		MaxResponse: c.Rollout.MaxResponse, MaxTotal: c.Rollout.MaxTotal, OutputLimit: c.Rollout.ToolOutputLimit,
+		MaxTurn: c.Rollout.MaxTurnTokens, MaxResponse: c.Rollout.MaxResponse, MaxTotal: c.Rollout.MaxTotal, OutputLimit: c.Rollout.ToolOutputLimit,
 		Sampling: engine.Sampling{Temperature: c.Rollout.Temperature, TopK: c.Rollout.TopKRecord},
 		Random:   rng.New(c.Run.Seed, rng.Train, u.q.Tag, p.ID, sample, u.q.Submission),
 		Pin:      u.q.Pin, NoThinking: !c.Rollout.Thinking,

@@ -61,6 +61,7 @@ type Rollout struct {
 	StalenessPolicy    string   `json:"staleness_policy" doc:"What happens to a group that is too old: drop (replaced by a new one). wait and cancel_early are not in this build."`
 	MaxTurns           int      `json:"max_turns" doc:"Assistant turns in a trajectory; a tool call in the last one is not run."`
 	MaxCallsPerTurn    int      `json:"max_calls_per_turn" doc:"Tool calls run in one turn; the others are dropped."`
+	MaxTurnTokens      int      `json:"max_turn_tokens" doc:"Longest assistant turn, in sampled tokens; 0 leaves it to max_response and max_total."`
 	MaxPrompt          int      `json:"max_prompt" doc:"Longest prompt, tool schema included; longer problems are filtered out."`
 	MaxResponse        int      `json:"max_response" doc:"Longest response: everything after the prompt, tool observations included."`
 	MaxTotal           int      `json:"max_total" doc:"Longest trajectory."`

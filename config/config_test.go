@@ -266,6 +266,7 @@ func TestValidate_everyRuleHasAFailingValue(t *testing.T) {
 		{"rollout.staleness_policy=wait", "rollout.staleness_policy: this build has only drop, got wait"},
 		{"rollout.max_turns=0", "rollout.max_turns: must be"},
 		{"rollout.max_calls_per_turn=2", "rollout.max_calls_per_turn: this build runs 1"},
+		{"rollout.max_turn_tokens=-1", "rollout.max_turn_tokens: must be"},
 		{"rollout.max_total=100000", "rollout.max_total: must be more than"},
 		{"rollout.max_total=10", "rollout.max_total: must be more than"},
 		{"rollout.tool_output_limit=0", "rollout.tool_output_limit: must be"},

@@ -115,6 +115,7 @@ func (c *Config) checkRollout(v *checker) {
 	atLeast(v, "rollout.max_turns", r.MaxTurns, 1)
 	atLeast(v, "rollout.max_calls_per_turn", r.MaxCallsPerTurn, 1)
 	v.want(r.MaxCallsPerTurn <= 1, "rollout.max_calls_per_turn", "this build runs 1 call a turn", r.MaxCallsPerTurn)
+	atLeast(v, "rollout.max_turn_tokens", r.MaxTurnTokens, 0)
 	atLeast(v, "rollout.max_prompt", r.MaxPrompt, 1)
 	atLeast(v, "rollout.max_response", r.MaxResponse, 1)
 	v.want(r.MaxTotal > r.MaxPrompt && r.MaxTotal <= r.MaxPrompt+r.MaxResponse, "rollout.max_total",

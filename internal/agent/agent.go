@@ -34,11 +34,13 @@ type Options struct {
 	Sampler   engine.Sampler
 	Tokenizer *tokenizer.Tokenizer
 	Tool      Tool
-	// MaxTurns is the number of assistant turns; MaxResponse and MaxTotal are budgets in tokens, the first for
-	// everything after the prompt. A sequence of exactly that length is allowed.
-	MaxTurns, MaxResponse, MaxTotal int
+	// MaxTurns is the number of assistant turns.
+	MaxTurns int
+	// Budgets in tokens: MaxTurn for what is sampled in one turn (0: no budget of its own), MaxResponse for everything after
+	// the prompt, MaxTotal for the prompt too. What has exactly that length is allowed.
+	MaxTurn, MaxResponse, MaxTotal int
 	// OutputLimit is the number of characters (not bytes or tokens) of a tool's output that are shown; the middle of more is
-	// cut out.
+	// cut out, which a line in its place says.
 	OutputLimit int
 	Sampling    engine.Sampling
 	Random      rng.Stream
@@ -87,9 +89,9 @@ func (o Options) check() ([]int32, error) {
 	switch {
 	case o.Sampler == nil || o.Tokenizer == nil || o.Tool == nil:
 		return nil, fault.New(fault.Invalid, "agent.Run", "sampler, tokenizer or tool is missing")
-	case o.MaxTurns < 1 || o.MaxResponse < 1 || o.MaxTotal < 1 || o.OutputLimit < 0:
-		return nil, fault.New(fault.Invalid, "agent.Run", "limits of %d turns, %d response tokens, %d tokens in all, %d characters of output",
-			o.MaxTurns, o.MaxResponse, o.MaxTotal, o.OutputLimit)
+	case o.MaxTurns < 1 || o.MaxTurn < 0 || o.MaxResponse < 1 || o.MaxTotal < 1 || o.OutputLimit < 0:
+		return nil, fault.New(fault.Invalid, "agent.Run", "limits of %d turns, %d tokens a turn, %d response tokens, %d tokens in all, %d characters of output",
+			o.MaxTurns, o.MaxTurn, o.MaxResponse, o.MaxTotal, o.OutputLimit)
 	}
 	return StopIDs(o.Tokenizer)
 }
@@ -101,29 +103,45 @@ type loop struct {
 	progress func(*trajectory.Trajectory) error
 }
 
-// room is the number of tokens that may still be added.
-func (l *loop) room() int {
-	return min(l.MaxResponse-l.t.Response(), l.MaxTotal-l.t.Len())
+// room is the number of tokens that may still be added, and the end of a trajectory that needs more.
+func (l *loop) room() (int, trajectory.End) {
+	response, total := l.MaxResponse-l.t.Response(), l.MaxTotal-l.t.Len()
+	if total < response {
+		return total, trajectory.EndTotal
+	}
+	return response, trajectory.EndLength
+}
+
+// turnRoom is room for what is sampled in the newest turn.
+func (l *loop) turnRoom() (int, trajectory.End) {
+	room, end := l.room()
+	u := l.t.Turns[len(l.t.Turns)-1]
+	if left := l.MaxTurn - (u.End - u.Begin); l.MaxTurn > 0 && left < room {
+		return left, trajectory.EndTurnLength
+	}
+	return room, end
 }
 
 // advance does the next thing: open a turn, sample its rest, or act on it.
 func (l *loop) advance(ctx context.Context) error {
-	n := len(l.t.Turns)
-	switch {
-	case n == 0 || l.t.Turns[n-1].Call != nil:
-		if l.room() <= 0 {
-			l.t.End = trajectory.EndLength
+	if n := len(l.t.Turns); n == 0 || l.t.Turns[n-1].Call != nil {
+		room, end := l.room()
+		if room <= 0 {
+			l.t.End = end
 			return nil
 		}
 		l.t.BeginTurn()
 		return nil
-	case !l.stopped() && l.room() > 0:
-		return l.sample(ctx)
-	case !l.stopped():
-		l.t.End = trajectory.EndLength
+	}
+	if l.stopped() {
+		return l.act(ctx)
+	}
+	room, end := l.turnRoom()
+	if room <= 0 {
+		l.t.End = end
 		return nil
 	}
-	return l.act(ctx)
+	return l.sample(ctx, room)
 }
 
 // stopped reports whether the newest turn ended with a stop token.
@@ -132,7 +150,7 @@ func (l *loop) stopped() bool {
 	return u.End > u.Begin && slices.Contains(l.stops, l.t.IDs()[u.End-1])
 }
 
-func (l *loop) sample(ctx context.Context) error {
+func (l *loop) sample(ctx context.Context, room int) error {
 	began := time.Now()
 	defer func() {
 		s := time.Since(began).Seconds()
@@ -141,7 +159,7 @@ func (l *loop) sample(ctx context.Context) error {
 	}()
 	before := l.t.Len()
 	_, err := l.Sampler.Generate(ctx, engine.Request{
-		Tokens: slices.Clone(l.t.IDs()), MaxNew: l.room(), Stop: l.stops, Sampling: l.Sampling, Random: l.Random, PinVersion: l.Pin,
+		Tokens: slices.Clone(l.t.IDs()), MaxNew: room, Stop: l.stops, Sampling: l.Sampling, Random: l.Random, PinVersion: l.Pin,
 	}, func(tok engine.Token) error {
 		if err := l.t.AppendSampled(tok); err != nil {
 			return err
@@ -156,6 +174,7 @@ func (l *loop) sample(ctx context.Context) error {
 
 // act decides what follows a turn that the model ended.
 func (l *loop) act(ctx context.Context) error {
+	room, _ := l.room()
 	u := &l.t.Turns[len(l.t.Turns)-1]
 	c := parse(l.Tokenizer.Decode(l.t.IDs()[u.Begin:u.End], true))
 	switch {
@@ -165,11 +184,11 @@ func (l *loop) act(ctx context.Context) error {
 	case l.t.IDs()[u.End-1] != l.stops[0]: // the end of the text, not of the turn: nothing can follow
 		l.leave(u, c, trajectory.EndStop)
 		return nil
-	case l.room() <= 0: // no answer would fit
-		l.leave(u, c, trajectory.EndLength)
-		return nil
 	case len(l.t.Turns) >= l.MaxTurns:
 		l.leave(u, c, trajectory.EndTurns)
+		return nil
+	case room <= 0: // no answer would fit
+		l.leave(u, c, trajectory.EndTool)
 		return nil
 	}
 	answer, done, err := l.answer(ctx, c)
@@ -183,8 +202,8 @@ func (l *loop) act(ctx context.Context) error {
 		return nil
 	}
 	ids := l.Tokenizer.EncodeParts(chat.ToolReply(answer, l.NoThinking))
-	if len(ids) > l.room() {
-		l.t.End = trajectory.EndLength
+	if len(ids) > room {
+		l.t.End = trajectory.EndTool
 		return nil
 	}
 	l.t.AppendInserted(ids)
@@ -221,10 +240,11 @@ func (l *loop) answer(ctx context.Context, c *call) (string, trajectory.Call, er
 			return "", done, err
 		}
 		done.Status, done.Started, done.Outcome, done.Seconds = "ran", res.Started, res.Outcome, res.Seconds
-		text, done.Cut = cutMiddle(show(res), l.OutputLimit)
+		text, done.CutCharacters = cutMiddle(show(res), l.OutputLimit)
+		done.Cut = done.CutCharacters > 0
 	}
 	if c.ignored > 0 {
-		text += fmt.Sprintf("\n(%d further calls were ignored: one call a turn)", c.ignored)
+		text += fmt.Sprintf("\n(calls ignored: %d; one call a turn is run, the first)", c.ignored)
 	}
 	return text, done, nil
 }
@@ -249,16 +269,14 @@ func show(r ToolResult) string {
 	return out + "\n" + note
 }
 
-const cutMark = "\n...\n"
-
-// cutMiddle keeps the first and the last half of limit characters.
-func cutMiddle(s string, limit int) (string, bool) {
+// cutMiddle keeps the first and the last half of limit characters, and says between them how many it cut out.
+func cutMiddle(s string, limit int) (shown string, cut int) {
 	s = strings.ToValidUTF8(s, "\uFFFD")
-	if utf8.RuneCountInString(s) <= limit {
-		return s, false
+	if cut = utf8.RuneCountInString(s) - limit; cut <= 0 {
+		return s, 0
 	}
 	r := []rune(s)
-	return string(r[:(limit+1)/2]) + cutMark + string(r[len(r)-limit/2:]), true
+	return fmt.Sprintf("%s\n[%d characters cut from the middle]\n%s", string(r[:(limit+1)/2]), cut, string(r[len(r)-limit/2:])), cut
 }
 
 // LastTurn returns the text of the last assistant turn, which alone is judged.

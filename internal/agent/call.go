@@ -17,34 +17,54 @@ type call struct {
 	ignored     int    // further calls
 }
 
-// parse finds the tool call in the decoded text of a turn; nil if there is none. Calls in a think block do not count, and
-// nothing counts after one that is not closed.
+// parse finds the tool call in the decoded text of a turn; nil if there is none. Calls in a finished think block do not
+// count. One in a block that is not closed cannot be run, for the model has not done thinking, but it is answered.
 func parse(turn string) *call {
-	for {
-		think, open := strings.Index(turn, chat.ThinkOpen), strings.Index(turn, chat.CallOpen)
-		switch {
-		case open < 0:
-			return nil
-		case think >= 0 && think < open:
-			_, after, closed := strings.Cut(turn[think:], chat.ThinkClose)
-			if !closed {
-				return nil
-			}
-			turn = after
-			continue
+	open, found := nextCall(turn)
+	if !found {
+		if open >= 0 {
+			return &call{status: "in_thinking", problem: "the call is inside a think block that is not closed; write " + chat.ThinkClose + " before a call"}
 		}
-		c, rest := parseOne(turn[open+len(chat.CallOpen):])
-		c.ignored = strings.Count(rest, chat.CallOpen)
-		return c
+		return nil
+	}
+	c, rest := parseOne(turn[open:])
+	for {
+		open, found := nextCall(rest)
+		if !found {
+			return c
+		}
+		c.ignored++
+		_, rest = parseOne(rest[open:])
 	}
 }
 
-// parseOne reads one call. A JSON decoder finds its end, so that a closing tag inside a string does not.
+// nextCall returns where the first call outside of think blocks begins, after its tag. If there is none, found is false,
+// and at is the begin of one inside a block that is not closed, else -1.
+func nextCall(text string) (at int, found bool) {
+	for from := 0; ; {
+		think, open := strings.Index(text[from:], chat.ThinkOpen), strings.Index(text[from:], chat.CallOpen)
+		switch {
+		case open < 0:
+			return -1, false
+		case think < 0 || open < think:
+			return from + open + len(chat.CallOpen), true
+		}
+		end := strings.Index(text[from+think:], chat.ThinkClose)
+		if end < 0 {
+			return from + open, false
+		}
+		from += think + end + len(chat.ThinkClose)
+	}
+}
+
+// parseOne reads one call. A JSON decoder finds its end, so that a closing tag inside a string does not; where the call
+// is broken, its text ends at the next closing tag.
 func parseOne(text string) (*call, string) {
 	dec := json.NewDecoder(strings.NewReader(text))
 	var obj map[string]json.RawMessage // keys in their exact case; of equal keys the last counts
 	if err := dec.Decode(&obj); err != nil {
-		return &call{status: "malformed", problem: "the call is not a JSON object: " + reason(err)}, text
+		_, rest, _ := strings.Cut(text, chat.CallClose)
+		return &call{status: "malformed", problem: "the call is not a JSON object: " + reason(err)}, rest
 	}
 	rest := text[dec.InputOffset():]
 	after, closed := strings.CutPrefix(strings.TrimLeft(rest, " \t\r\n"), chat.CallClose)

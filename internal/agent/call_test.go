@@ -68,6 +68,7 @@ func TestRun_refusesBadOptionsAndSilentSamplers(t *testing.T) {
 		"no turns":       func(o *agent.Options) { o.MaxTurns = 0 },
 		"no response":    func(o *agent.Options) { o.MaxResponse = 0 },
 		"negative cut":   func(o *agent.Options) { o.OutputLimit = -1 },
+		"turn budget":    func(o *agent.Options) { o.MaxTurn = -1 },
 		"no total":       func(o *agent.Options) { o.MaxTotal = 0 },
 		"no tokenizer":   func(o *agent.Options) { o.Tokenizer = nil },
 		"no end of turn": func(o *agent.Options) { o.Tokenizer = withoutControls(t) },

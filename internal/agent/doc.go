@@ -5,16 +5,17 @@
 // separator after the end-of-turn token included. The model's text is parsed, never evaluated. What becomes of
 // a turn:
 //
-//	no call, or a call inside a think block        end "stop"
+//	no call, or one inside a finished think block  end "stop"
 //	a call before the end of the text              end "stop"; it is not run, for nothing can follow that token
-//	cut by a token budget                          end "length"; a call in it is not run
-//	a call, and no token is left for its answer    end "length"; it is not run
+//	cut by the budget of a turn, of the response
+//	or of the trajectory                           end "turn_length", "length" or "total_length"; a call in it is not run
 //	a call in the last allowed turn                end "turns"; it is not run
+//	a call, and no token is left for its answer    end "tool_budget"; it is not run
 //	a readable call of run_python                  run; its output is the answer
 //	a call that cannot be read, another tool,
-//	wrong arguments                                an error text is the answer; the third in a row ends with "parse"
-//	several calls                                  the first counts; the answer says that the others were ignored
-//	an answer that does not fit into the budget    not inserted; end "length"
+//	wrong arguments, a think block left open       an error text is the answer; the third in a row ends with "parse_failures"
+//	several calls                                  the first counts; the answer says how many others were ignored
+//	an answer that does not fit into the budgets   not inserted; end "tool_budget"
 //
 // A call is the JSON object after the tag <tool_call> and before </tool_call>, with "name" and "arguments"; the decoder
 // finds its end, so tags inside its strings are text. Arguments may be an object or a string that holds one; "code" must be
@@ -22,7 +23,8 @@
 // quoted in text is a call.
 //
 // The answer is the program's standard output, or "(no output)"; if the program failed, its outcome and the last line of its
-// standard error follow. Faults of the machinery are errors of Run, never answers.
+// standard error follow. What is longer than the limit is cut in the middle. Faults of the machinery are errors of Run,
+// never answers. docs/trajectories.md has all of this at length.
 //
 // The package may import chat, engine, fault, rng, tokenizer and trajectory.
 package agent

@@ -35,7 +35,7 @@ func metrics(o Options, units []Unit) record.BatchMetrics {
 			solved.addIf(v.Solved())
 			response.add(float64(t.Response()))
 			maxResponse = fmax(maxResponse, float64(t.Response()))
-			cut.addIf(t.End == trajectory.EndLength)
+			cut.addIf(t.End.Cut())
 			bad.addIf(!v.FormatOK)
 			tool.addIf(t.ToolStarted())
 			queue.add(v.QueueSeconds)
@@ -139,5 +139,5 @@ func count(m *record.DevMetrics, t *trajectory.Trajectory, v Verdict) {
 	one(&m.Solved, v.Solved())
 	one(&m.ToolUsed, t.ToolStarted())
 	one(&m.BudgetExhausted, v.BudgetExhausted)
-	one(&m.LengthCut, t.End == trajectory.EndLength)
+	one(&m.LengthCut, t.End.Cut())
 }

@@ -155,7 +155,7 @@ func FuzzDecode(f *testing.F) {
 					ids = append(ids, int32(binary.LittleEndian.Uint32(raw[i:]))) //nolint:gosec // any id
 					i += 4
 				} else { // mostly bytes, so that characters break
-					ids = append(ids, tok.EncodePlain(string(raw[i : i+1]))...)
+					ids = append(ids, tok.EncodePlain(string(raw[i:i+1]))...)
 					i++
 				}
 			}

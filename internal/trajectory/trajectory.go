@@ -23,11 +23,24 @@ type End string
 
 // The ends.
 const (
-	EndStop   End = "stop"   // the model ended its turn without a call that is run
-	EndLength End = "length" // a token budget was used up
-	EndTurns  End = "turns"  // the last allowed turn ended with a call, which is not run
-	EndParse  End = "parse"  // too many turns in a row whose calls could not be read
+	EndStop       End = "stop"           // the model ended its turn without a call that is run
+	EndTurnLength End = "turn_length"    // the budget of one turn was used up before the turn ended
+	EndLength     End = "length"         // the budget of the response was used up
+	EndTotal      End = "total_length"   // the budget of the whole trajectory, prompt included, was used up
+	EndTool       End = "tool_budget"    // the answer to a call does not fit into what was left of these budgets
+	EndTurns      End = "turns"          // the last allowed turn ended with a call, which is not run
+	EndParse      End = "parse_failures" // too many turns in a row whose calls could not be run
 )
+
+// Ends lists every end once.
+func Ends() []End {
+	return []End{EndStop, EndTurnLength, EndLength, EndTotal, EndTool, EndTurns, EndParse}
+}
+
+// Cut reports whether a budget of tokens ended the trajectory.
+func (e End) Cut() bool {
+	return e == EndTurnLength || e == EndLength || e == EndTotal || e == EndTool
+}
 
 // Turn is one assistant turn.
 type Turn struct {
@@ -39,13 +52,15 @@ type Turn struct {
 
 // Call is what became of a tool call. Its answer are the tokens after the turn's End that are not sampled.
 type Call struct {
-	// Status is ran, malformed, unknown_tool, bad_arguments, or not_run.
-	Status  string  `json:"status"`
-	Ignored int     `json:"ignored,omitempty"` // further calls of the turn
-	Started bool    `json:"started"`           // a process really started
-	Outcome string  `json:"outcome,omitempty"`
-	Cut     bool    `json:"cut,omitempty"` // the output was longer than shown
-	Seconds float64 `json:"seconds"`
+	// Status is ran, malformed, unknown_tool, bad_arguments, in_thinking, or not_run.
+	Status  string `json:"status"`
+	Ignored int    `json:"ignored,omitempty"` // further calls of the turn
+	Started bool   `json:"started"`           // a process really started
+	Outcome string `json:"outcome,omitempty"`
+	Cut     bool   `json:"cut,omitempty"` // the output was longer than shown
+	// CutCharacters is how many characters were cut out of the middle of the output.
+	CutCharacters int     `json:"cut_characters,omitempty"`
+	Seconds       float64 `json:"seconds"`
 }
 
 // Trajectory is a growing or finished trajectory. It is not safe for concurrent use.
