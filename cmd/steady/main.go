@@ -42,6 +42,7 @@ type cli struct {
 	Tokenize     tokenizeCmd     `cmd:"" help:"Tokenize texts: {\"text\"} to {\"ids\", \"ids_plain\"}, with special tokens recognised and as untrusted text."`
 	Detokenize   detokenizeCmd   `cmd:"" help:"Turn ids into text: {\"ids\", \"skip_special_tokens\"} to {\"text\"}."`
 	Chat         chatCmd         `cmd:"" help:"Render conversations."`
+	Trajectory   trajectoryCmd   `cmd:"" help:"Print and export trajectories of a run."`
 	VerifyExport verifyExportCmd `cmd:"" help:"Verify an exported model against its certificate."`
 	Report       reportCmd       `cmd:"" help:"Render the report of a run."`
 	Ledger       ledgerCmd       `cmd:"" help:"Print and check the ledger of a run."`
