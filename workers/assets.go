@@ -62,6 +62,9 @@ func (assets) CheckModel(ctx context.Context, dir string) error {
 			return lacks(dir, f.name)
 		}
 	}
+	if err := chat.CheckModel(files, dir); err != nil {
+		return err
+	}
 	return weights.CheckDir(ctx, files, dir)
 }
 

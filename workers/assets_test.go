@@ -158,6 +158,9 @@ func TestAssets_refusesModelsOfAnotherTemplateBeforeTheyAreCopied(t *testing.T) 
 		if !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), dir) || fault.HintOf(err) == "" {
 			t.Errorf("%s: %v; hint %q", name, err, fault.HintOf(err))
 		}
+		if cerr := (assets{}).CheckModel(t.Context(), dir); cerr == nil || err != nil && cerr.Error() != err.Error() {
+			t.Errorf("%s: CheckModel: %v, want the same refusal", name, cerr)
+		}
 		if left, err := s.List(t.Context(), lineage.Base()+"/"); err != nil || len(left) > 0 {
 			t.Errorf("%s: the store holds %v, %v", name, left, err)
 		}
