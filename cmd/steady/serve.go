@@ -167,7 +167,8 @@ func (l *local) start(ctx context.Context, f serverFlags, e engineFlags, console
 	l.close = append(l.close, stopServer)
 	l.server, err = devserver.Start(sctx, devserver.Options{
 		Binary: binary, DBFile: filepath.Join(f.Data, "temporal", "temporal.db"), Port: f.Port, UIPort: f.UIPort,
-		Attributes: attrs, OnEvent: func(ev devserver.Event) {
+		Attributes: attrs, OnWait: func(what string) { event("waiting for %s", what) },
+		OnEvent: func(ev devserver.Event) {
 			if ev.Err != nil {
 				event("the Temporal server went down (%v), restart %d", ev.Err, ev.Restarts)
 			} else {

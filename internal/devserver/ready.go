@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -118,19 +119,33 @@ func (s *Server) logTail() string {
 	return strings.Join(lines[max(0, len(lines)-3):], " / ")
 }
 
-// waitPort waits a moment for the port to be free: after kill -9 of the program that ran a server before, the kernel needs
-// an instant to end the server.
-func waitPort(ctx context.Context, ip string, port int, flag string) error {
-	address := net.JoinHostPort(ip, strconv.Itoa(port))
-	deadline := time.Now().Add(3 * time.Second)
+// waitPorts waits until both ports are free: 10 s if the last user of the data directory was killed, since the kernel
+// then needs a moment to end its server, else 3 s.
+func (o *Options) waitPorts(ctx context.Context, killed bool) error {
+	limit := 3 * time.Second
+	if killed {
+		limit = 10 * time.Second
+	}
+	return errors.Join(o.waitPort(ctx, o.Port, "--port", limit), o.waitPort(ctx, o.UIPort, "--ui-port", limit))
+}
+
+func (o *Options) waitPort(ctx context.Context, port int, flag string, limit time.Duration) error {
+	address := net.JoinHostPort(o.IP, strconv.Itoa(port))
+	began, told := time.Now(), false
 	for {
 		l, err := net.Listen("tcp", address)
 		if err == nil {
 			return l.Close()
 		}
-		if time.Now().After(deadline) {
+		waited := time.Since(began)
+		// Only a port in use may become free; one that is not allowed stays so.
+		if waited > limit || !errors.Is(err, syscall.EADDRINUSE) {
 			return fault.New(fault.Invalid, "devserver.Start", "port %d is in use or not allowed: %w", port, err).
 				WithHint("stop the program that uses port %d (perhaps another Temporal server), or choose another with %s", port, flag)
+		}
+		if !told && waited > time.Second {
+			told = true
+			o.OnWait(fmt.Sprintf("port %d to be free", port))
 		}
 		select {
 		case <-ctx.Done():

@@ -2,7 +2,6 @@ package devserver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -37,6 +36,8 @@ type Options struct {
 	ReadyTimeout time.Duration
 	// OnEvent is told of crashes and restarts, from one goroutine; may be nil.
 	OnEvent func(Event)
+	// OnWait is told what a start waits for when it takes more than a second; may be nil.
+	OnWait func(what string)
 }
 
 // Event is something that happened to a running server.
@@ -68,7 +69,8 @@ var dynamic = []string{
 // DynamicConfig returns the dynamic configuration of the server, each "key=value".
 func DynamicConfig() []string { return slices.Clone(dynamic) }
 
-// Start runs the server until ctx ends or Stop is called, restarting it when it dies, and returns when it answers.
+// Start runs the server until ctx ends or Stop is called, restarting it when it dies, and returns when it answers. For
+// what a process that was killed still holds, the data directory and the ports, it waits up to 10 s each.
 //
 // Errors: Invalid for a port or a data directory that is in use and for a database of another server version;
 // Lost, with the end of its log, for a server that does not come up. Effects: a child process and one goroutine,
@@ -78,11 +80,13 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	lock, err := LockDir(filepath.Dir(o.DBFile))
+	lock, err := LockDir(ctx, filepath.Dir(o.DBFile), func(holder string) {
+		o.OnWait(fmt.Sprintf("process %s, which is ending, to give the data directory free", holder))
+	})
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(waitPort(ctx, o.IP, o.Port, "--port"), waitPort(ctx, o.IP, o.UIPort, "--ui-port")); err != nil {
+	if err := o.waitPorts(ctx, lock.abandoned); err != nil {
 		lock.Unlock()
 		return nil, err
 	}
@@ -109,9 +113,30 @@ func (o *Options) complete() error {
 	if o.Binary.Path == "" || o.DBFile == "" {
 		return fault.New(fault.Invalid, op, "the binary and the database file must be given")
 	}
+	if o.OnWait == nil {
+		o.OnWait = func(string) {}
+	}
 	if o.IP == "" {
 		o.IP = "127.0.0.1"
 	}
+	if err := o.choosePorts(); err != nil {
+		return err
+	}
+	if o.LogFile == "" {
+		o.LogFile = strings.TrimSuffix(o.DBFile, filepath.Ext(o.DBFile)) + ".log"
+	}
+	if o.Retention == 0 {
+		o.Retention = 30 * 24 * time.Hour
+	}
+	if o.ReadyTimeout == 0 {
+		o.ReadyTimeout = 90 * time.Second
+	}
+	return nil
+}
+
+// choosePorts fills in the ports.
+func (o *Options) choosePorts() error {
+	const op = "devserver.Start"
 	for _, p := range []struct {
 		port     *int
 		standard int
@@ -127,14 +152,24 @@ func (o *Options) complete() error {
 			*p.port = free
 		}
 	}
-	if o.LogFile == "" {
-		o.LogFile = strings.TrimSuffix(o.DBFile, filepath.Ext(o.DBFile)) + ".log"
+	return CheckPorts(o.Port, o.UIPort)
+}
+
+// CheckPorts wants two different TCP ports for the server and its Web UI. Errors: Invalid, naming the flag.
+func CheckPorts(port, uiPort int) error {
+	const op = "devserver.Start"
+	for _, p := range []struct {
+		flag string
+		port int
+	}{{"--port", port}, {"--ui-port", uiPort}} {
+		if p.port < 1 || p.port > 65535 {
+			return fault.New(fault.Invalid, op, "%s %d is no port: want a number from 1 to 65535", p.flag, p.port).
+				WithHint("choose a free port with %s, for example one above 1024", p.flag)
+		}
 	}
-	if o.Retention == 0 {
-		o.Retention = 30 * 24 * time.Hour
-	}
-	if o.ReadyTimeout == 0 {
-		o.ReadyTimeout = 90 * time.Second
+	if port == uiPort {
+		return fault.New(fault.Invalid, op, "--port and --ui-port are both %d: the server and the Web UI need a port each", port).
+			WithHint("choose another port with --ui-port")
 	}
 	return nil
 }

@@ -157,7 +157,7 @@ func TestStart_reportsAServerThatCannotStart(t *testing.T) {
 	if fault.KindOf(err) != fault.Lost || !strings.Contains(err.Error(), "database") || fault.HintOf(err) == "" {
 		t.Errorf("error = %v, want Lost with the end of the log", err)
 	}
-	lock, err := devserver.LockDir(filepath.Dir(o.DBFile))
+	lock, err := devserver.LockDir(t.Context(), filepath.Dir(o.DBFile), nil)
 	if err != nil {
 		t.Errorf("the folder is not free after a failed start: %v", err)
 	}
