@@ -2,7 +2,9 @@ package activities
 
 import (
 	"context"
+	"fmt"
 	"io/fs"
+	"slices"
 	"time"
 
 	"github.com/steadyrl/steady/config"
@@ -144,8 +146,9 @@ func (c *Control) plan(ctx context.Context, cfg *config.Config, s *contract.RunS
 	return nil
 }
 
-// parent finds the checkpoint that the configuration starts from, and continues its data.
-func (c *Control) parent(ctx context.Context, cfg *config.Config, s *contract.RunSpec) (*record.Parent, error) {
+// FindParent returns the checkpoint that a configuration starts from, nil for a run of its own. Errors: NotFound (no
+// such run, lineage or checkpoint in s; the message says what there is), Invalid (nothing is left to train), and those of the store.
+func FindParent(ctx context.Context, s artifact.Store, cfg *config.Config) (*record.Parent, error) {
 	if cfg.Run.InitRun == "" {
 		return nil, nil //nolint:nilnil // no parent is an answer, not an error
 	}
@@ -153,8 +156,20 @@ func (c *Control) parent(ctx context.Context, cfg *config.Config, s *contract.Ru
 	if p.Lineage == "" {
 		p.Lineage = "l0"
 	}
-	pl := record.Layout{Run: p.Run, Lineage: p.Lineage}
-	dir, err := c.store().Path(pl.Checkpoints())
+	l := record.Layout{Run: p.Run, Lineage: p.Lineage}
+	for _, place := range []struct{ name, what string }{
+		{l.RunFile(), fmt.Sprintf("run.init_run: there is no run %q in the artifact store", p.Run)},
+		{l.ConfigFile(), fmt.Sprintf("run.init_lineage: run %q has no lineage %q", p.Run, p.Lineage)},
+	} {
+		ok, err := s.Exists(ctx, place.name)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			return nil, fault.New(fault.NotFound, "StartRun", "%s", place.what).WithHint("name a run of the same artifact store, and one of its lineages; the first is l0")
+		}
+	}
+	dir, err := s.Path(l.Checkpoints())
 	if err != nil {
 		return nil, err
 	}
@@ -162,30 +177,39 @@ func (c *Control) parent(ctx context.Context, cfg *config.Config, s *contract.Ru
 	if err != nil {
 		return nil, err
 	}
-	if p.Step == 0 && len(steps) > 0 {
+	if len(steps) == 0 {
+		return nil, fault.New(fault.NotFound, "StartRun", "run.init_run: run %q has no checkpoint yet", p.Run).
+			WithHint("start from model.path instead, or from a run that has a checkpoint")
+	}
+	if p.Step == 0 {
 		p.Step = steps[len(steps)-1]
 	}
-	found := false
-	for _, st := range steps {
-		found = found || st == p.Step
-	}
-	if !found {
-		return nil, fault.New(fault.NotFound, "StartRun", "run %s has no checkpoint of step %d; there are %v", p.Run, p.Step, steps).
+	if !slices.Contains(steps, p.Step) {
+		return nil, fault.New(fault.NotFound, "StartRun", "run.init_step: run %q has no checkpoint of step %d; there are %v", p.Run, p.Step, steps).
 			WithHint("set run.init_step to one of these, or 0 for the newest")
 	}
 	if p.Step >= cfg.Run.Steps {
 		return nil, fault.New(fault.Invalid, "StartRun", "run.steps is %d, but the checkpoint is of step %d already", cfg.Run.Steps, p.Step).
 			WithHint("set run.steps above %d", p.Step)
 	}
+	return &p, nil
+}
+
+// parent finds the checkpoint that the configuration starts from, and continues its data.
+func (c *Control) parent(ctx context.Context, cfg *config.Config, s *contract.RunSpec) (*record.Parent, error) {
+	p, err := FindParent(ctx, c.store(), cfg)
+	if p == nil || err != nil {
+		return nil, err
+	}
 	s.FirstStep = p.Step
 	if p.Step > 0 {
 		var led record.Ledger
-		if _, err := artifact.GetJSON(ctx, c.store(), pl.Ledger(p.Step), &led); err != nil {
+		if _, err := artifact.GetJSON(ctx, c.store(), record.Layout{Run: p.Run, Lineage: p.Lineage}.Ledger(p.Step), &led); err != nil {
 			return nil, err
 		}
 		s.Cursor, s.NextGroup = led.Cursor, led.NextGroup
 	}
-	return &p, nil
+	return p, nil
 }
 
 // sealBatch writes the sealed batch and the ledger record of a step.

@@ -132,8 +132,10 @@ func TestStartRun_refusals(t *testing.T) {
 		{"a list", "x", "[1]", fault.Invalid, "object"},
 		{"unknown key", "x", `{"recipe":"demo","run":{"stepz":3}}`, fault.Invalid, "stepz"},
 		{"bad value", "x", `{"recipe":"demo","run":{"steps":0}}`, fault.Invalid, "run.steps"},
-		{"no such parent", "x", `{"recipe":"demo","run":{"init_run":"nobody"}}`, fault.NotFound, "nobody"},
 		{"damaged model", "x", `{"recipe":"demo","engine":{"backend":"ref"},"model":{"path":"damaged"}}`, fault.Corrupt, "damaged"},
+		{"no such parent", "x", `{"recipe":"demo","run":{"init_run":"nobody"}}`, fault.NotFound, `no run "nobody"`},
+		{"no such lineage of the parent", "x", `{"recipe":"demo","run":{"init_run":"r","init_lineage":"l9"}}`, fault.NotFound, `no lineage "l9"`},
+		{"a parent without checkpoints", "x", `{"recipe":"demo","run":{"init_run":"r"}}`, fault.NotFound, "no checkpoint yet"},
 		{"another owner", "r", goodInput, fault.Invalid, "another execution"},
 	}
 	for _, tt := range tests {

@@ -1,11 +1,14 @@
 package workers
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
+	"syscall"
 
 	"github.com/steadyrl/steady/config"
 	"github.com/steadyrl/steady/internal/artifact"
@@ -57,10 +60,14 @@ func (assets) CheckModel(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
+	var found []error
 	for _, f := range modelFiles {
 		if _, err := fs.Stat(files, f.name); err != nil && f.required {
-			return lacks(dir, f.name)
+			found = append(found, lacks(dir, f.name))
 		}
+	}
+	if len(found) > 0 {
+		return errors.Join(found...)
 	}
 	if err := chat.CheckModel(files, dir); err != nil {
 		return err
@@ -68,8 +75,28 @@ func (assets) CheckModel(ctx context.Context, dir string) error {
 	return weights.CheckDir(ctx, files, dir)
 }
 
+// CheckInputs looks at the files that a configuration names, before a run needs them; the model is read as a whole. Errors:
+// Invalid, Corrupt or Numeric, with every file that is missing or cannot be used, and its key.
+func CheckInputs(ctx context.Context, c *config.Config) error {
+	found := []error{assets{}.CheckModel(ctx, c.Model.Path)}
+	for _, name := range c.Data.Shards {
+		f, err := assets{}.OpenShard(name)
+		if err != nil {
+			found = append(found, err)
+			continue
+		}
+		_ = f.Close() // nothing was read
+	}
+	if c.Data.Exclude != "" {
+		if _, err := (assets{}).Excluded(c.Data.Exclude); err != nil {
+			found = append(found, err)
+		}
+	}
+	return errors.Join(found...)
+}
+
 func lacks(dir, name string) error {
-	return fault.New(fault.Invalid, "workers.assets", "the model directory %s lacks %s", dir, name).
+	return fault.New(fault.Invalid, "workers.assets", "model.path: the model directory %s lacks %s", dir, name).
 		WithHint("give a complete model directory in Hugging Face layout")
 }
 
@@ -133,7 +160,7 @@ func (assets) OpenShard(name string) (fs.File, error) {
 	if name == config.Bundled {
 		return demo.Shard()
 	}
-	f, err := os.Open(filepath.Clean(name))
+	f, err := openFile(name)
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "workers.assets", "data.shards: %w", err).
 			WithHint("give Parquet files in TACO's schema, or %q", config.Bundled)
@@ -148,12 +175,30 @@ func (assets) Excluded(name string) (map[string]bool, error) {
 	if name == config.Bundled {
 		f, err = demo.Excluded()
 	} else {
-		f, err = os.Open(filepath.Clean(name))
+		f, err = openFile(name)
 	}
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "workers.assets", "data.exclude: %w", err).
 			WithHint("give a JSON Lines file of identities, or leave it empty for no exclusion")
 	}
 	defer f.Close()
-	return dataset.ReadExcluded(f)
+	set, err := dataset.ReadExcluded(f)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "workers.assets", "data.exclude: %s: %w", name, err).
+			WithHint(`give a JSON Lines file of identities, for example {"platform": "atcoder:abc387_f"}`)
+	}
+	return set, nil
+}
+
+// openFile opens a file for reading, and refuses a directory, which opens too.
+func openFile(name string) (fs.File, error) {
+	f, err := os.Open(filepath.Clean(name))
+	if err != nil {
+		return nil, err
+	}
+	if st, err := f.Stat(); err != nil || st.IsDir() {
+		_ = f.Close() // nothing was read
+		return nil, cmp.Or(err, error(&fs.PathError{Op: "open", Path: name, Err: syscall.EISDIR}))
+	}
+	return f, nil
 }

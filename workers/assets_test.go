@@ -213,6 +213,62 @@ func TestAssets_missingFilesAreInvalid(t *testing.T) {
 	}
 }
 
+func TestCheckInputs_namesEveryFileThatIsMissing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	absent, half := filepath.Join(dir, "absent"), modelDir(t, func(d string) {
+		if err := os.Remove(filepath.Join(d, "tokenizer.json")); err != nil {
+			t.Error(err)
+		}
+	})
+	list := write("list.jsonl", `{"platform": "atcoder:abc387_f"}`)
+	for name, c := range map[string]struct {
+		model   string
+		shards  []string
+		exclude string
+		want    []string // in the message; none if all is there
+	}{
+		"bundled":                      {config.Bundled, []string{config.Bundled}, config.Bundled, nil},
+		"own files":                    {modelDir(t, func(string) {}), []string{list}, list, nil},
+		"no exclusion":                 {config.Bundled, []string{list}, "", nil},
+		"everything is missing":        {absent, []string{absent + "1", list, absent + "2"}, absent + "3", []string{"model.path", "absent1", "absent2", "absent3"}},
+		"half a model":                 {half, []string{list}, "", []string{"model.path", "tokenizer.json"}},
+		"directories":                  {config.Bundled, []string{dir}, dir, []string{"data.shards", "data.exclude", "is a directory"}},
+		"a file for a model":           {list, []string{list}, "", []string{"model.path"}},
+		"exclusions cut in the middle": {config.Bundled, []string{list}, write("cut.jsonl", `{"platform": "a:b"}`+"\n"+`{"platf`), []string{"data.exclude", "cut.jsonl", "entry 2"}},
+		"exclusions with a stray end":  {config.Bundled, []string{list}, write("end.jsonl", `{"platform": "a:b"}`+"\n]\n"), []string{"data.exclude", "entry 2"}},
+		"exclusions of another form":   {config.Bundled, []string{list}, write("other.jsonl", `{"platfrom": "a:b"}`), []string{"data.exclude", "entry 1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := config.Default()
+			cfg.Model.Path, cfg.Data.Shards, cfg.Data.Exclude = c.model, c.shards, c.exclude
+			err := CheckInputs(t.Context(), cfg)
+			if c.want == nil {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if !fault.Is(err, fault.Invalid) || fault.HintOf(err) == "" {
+				t.Fatalf("got %v, want Invalid with a hint", err)
+			}
+			for _, part := range c.want {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("%q does not say %q", err, part)
+				}
+			}
+		})
+	}
+}
+
 func TestEngines_ofABackend(t *testing.T) {
 	t.Parallel()
 	for backend, kind := range map[string]fault.Kind{"cpu": "", "ref": "", "cuda": fault.Invalid, "": fault.Invalid} {
