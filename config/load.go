@@ -62,7 +62,8 @@ func Load(o Options) (*Config, Sources, error) {
 			if os.IsNotExist(err) {
 				kind = fault.NotFound
 			}
-			return nil, nil, fault.New(kind, "config.Load", "%w", err)
+			return nil, nil, fault.New(kind, "config.Load", "%w", err).
+				WithHint("give a YAML file; `steady config print --recipe demo` writes one to start from")
 		}
 		texts[i] = string(data)
 	}

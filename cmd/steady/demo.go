@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
@@ -15,17 +17,19 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 
+	"github.com/steadyrl/steady/activities"
 	"github.com/steadyrl/steady/config"
 	"github.com/steadyrl/steady/internal/artifact"
 	"github.com/steadyrl/steady/internal/contract"
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/record"
 	"github.com/steadyrl/steady/internal/ui"
+	"github.com/steadyrl/steady/workers"
 )
 
 type demoCmd struct {
 	serverFlags
-	engineFlags
+	processFlags
 	configFlags
 	Name     string `name:"run" help:"Name of the run, its workflow id." default:"demo"`
 	Fresh    bool   `help:"Start a new run under the first free name (NAME-2, NAME-3, ...)."`
@@ -42,17 +46,24 @@ func (d *demoCmd) Run(ctx context.Context, s *streams) error {
 	if err := cfg.Validate(sources); err != nil {
 		return err
 	}
-	d.follow(cfg)
+	engine := d.follow(cfg)
+	text, err := cfg.JSON()
+	if err != nil {
+		return err
+	}
+	if err := d.check(ctx, cfg, text); err != nil {
+		return err
+	}
 	display := ui.New(os.Stdout)
 	defer display.Close()
 	display.Event("starting the Temporal server and all workers")
-	l, err := startLocal(ctx, d.serverFlags, d.engineFlags, nil, display.Event)
+	l, err := startLocal(ctx, d.serverFlags, engine, nil, display.Event)
 	if err != nil {
 		return err
 	}
 	defer l.stop()
 	display.Event("Web UI: %s", l.server.UI())
-	run, err := d.attach(ctx, l, cfg, display)
+	run, err := d.attach(ctx, l, cfg.Recipe, text, display)
 	if err != nil {
 		return err
 	}
@@ -74,46 +85,77 @@ func (d *demoCmd) Run(ctx context.Context, s *streams) error {
 	return nil
 }
 
-// follow lets the configuration choose what the flags leave open.
-func (d *demoCmd) follow(c *config.Config) {
-	d.Engine = c.Engine.Backend
-	if d.Threads == 0 {
-		d.Threads = c.Engine.Threads
+// follow lets the configuration choose what the flags leave open, and the engine.
+func (d *demoCmd) follow(c *config.Config) engineFlags {
+	d.Threads = cmp.Or(d.Threads, c.Engine.Threads)
+	d.Python = cmp.Or(d.Python, c.Sandbox.Python)
+	d.Slots = cmp.Or(d.Slots, c.Sandbox.Slots)
+	return engineFlags{Engine: c.Engine.Backend, MaxSequences: c.Engine.MaxSequences, processFlags: d.processFlags}
+}
+
+// check looks at all input before anything starts.
+func (d *demoCmd) check(ctx context.Context, cfg *config.Config, text []byte) error {
+	err := errors.Join(checkName("--run", d.Name), d.serverFlags.check(ctx), d.processFlags.check(ctx), checkOutput("--report", d.ReportTo), workers.CheckInputs(cfg))
+	if err != nil {
+		return err
 	}
-	d.MaxSequences = c.Engine.MaxSequences
-	if d.Python == "" {
-		d.Python = c.Sandbox.Python
+	store, err := artifact.NewFiles(filepath.Join(d.Data, "store"))
+	if err != nil {
+		return err
 	}
-	if d.Slots == 0 {
-		d.Slots = c.Sandbox.Slots
+	if known, err := sameConfig(ctx, store, d.Name, text); known && !d.Fresh || err != nil && !d.Fresh {
+		return err // a run that goes on found what it needed when it started
 	}
+	_, err = activities.FindParent(ctx, store, cfg)
+	return err
+}
+
+// sameConfig reports whether the store has a run of that name, and refuses one of another configuration.
+func sameConfig(ctx context.Context, store artifact.Store, name string, text []byte) (bool, error) {
+	var r record.Run
+	_, err := artifact.GetJSON(ctx, store, record.Layout{Run: name, Lineage: "l0"}.RunFile(), &r)
+	if fault.Is(err, fault.NotFound) {
+		return false, nil
+	}
+	if err == nil && r.ConfigDigest != artifact.Digest(text) {
+		err = fault.New(fault.Invalid, "demo", "the run %s exists with another configuration", name).
+			WithHint("start another with --fresh, or choose a name with --run")
+	}
+	return true, err
 }
 
 // attach starts the run, or finds the one of that name.
-func (d *demoCmd) attach(ctx context.Context, l *local, cfg *config.Config, display *ui.Display) (client.WorkflowRun, error) {
-	text, err := cfg.JSON()
-	if err != nil {
-		return nil, err
-	}
+func (d *demoCmd) attach(ctx context.Context, l *local, recipe string, text []byte, display *ui.Display) (client.WorkflowRun, error) {
 	name := d.Name
 	for i := 2; ; i++ {
 		desc, err := l.client.DescribeWorkflow(ctx, name, "")
-		if _, ok := errors.AsType[*serviceerror.NotFound](err); ok {
-			break
-		}
-		if err != nil {
+		_, unknown := errors.AsType[*serviceerror.NotFound](err)
+		if err != nil && !unknown {
 			return nil, fault.New(fault.Lost, "demo", "ask for the run %s: %w", name, err)
 		}
-		if d.Fresh {
-			name = fmt.Sprintf("%s-%d", d.Name, i)
-			continue
+		recorded, err := l.store.Exists(ctx, record.Layout{Run: name, Lineage: "l0"}.RunFile())
+		if err != nil {
+			return nil, err
 		}
-		return d.existing(ctx, l, name, desc.Status, text, display)
+		switch {
+		case unknown && !recorded:
+			return d.begin(ctx, l, name, recipe, text, display)
+		case d.Fresh:
+			name = fmt.Sprintf("%s-%d", d.Name, i)
+		case unknown:
+			return nil, fault.New(fault.Invalid, "demo", "the store has the run %s, but the Temporal server does not know it: its database was removed or replaced", name).
+				WithHint("start another with --fresh; add --set run.init_run=%s to go on from its newest checkpoint", name)
+		default:
+			return d.existing(ctx, l, name, desc.Status, text, display)
+		}
 	}
+}
+
+func (d *demoCmd) begin(ctx context.Context, l *local, name, recipe string, text []byte, display *ui.Display) (client.WorkflowRun, error) {
 	run, err := l.client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
 		ID: name, TaskQueue: contract.QueueControl,
 		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
-		StaticSummary:            "recipe " + cfg.Recipe,
+		StaticSummary:            "recipe " + recipe,
 		Memo:                     map[string]any{"config_digest": artifact.Digest(text), "steady": version()},
 	}, contract.TrainRun, json.RawMessage(text))
 	if err != nil {
@@ -125,14 +167,8 @@ func (d *demoCmd) attach(ctx context.Context, l *local, cfg *config.Config, disp
 
 // existing goes on with a run of the same configuration, and refuses one of another.
 func (d *demoCmd) existing(ctx context.Context, l *local, name string, status enumspb.WorkflowExecutionStatus, text []byte, display *ui.Display) (client.WorkflowRun, error) {
-	var r record.Run
-	_, err := artifact.GetJSON(ctx, l.store, record.Layout{Run: name, Lineage: "l0"}.RunFile(), &r)
-	if err != nil && !fault.Is(err, fault.NotFound) {
+	if _, err := sameConfig(ctx, l.store, name, text); err != nil {
 		return nil, err
-	}
-	if err == nil && r.ConfigDigest != artifact.Digest(text) {
-		return nil, fault.New(fault.Invalid, "demo", "the run %s exists with another configuration", name).
-			WithHint("run with --fresh, or choose a name with --run")
 	}
 	switch status {
 	case enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING:
@@ -140,8 +176,8 @@ func (d *demoCmd) existing(ctx context.Context, l *local, name string, status en
 	case enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED:
 		display.Event("run %s is complete; --fresh starts another", name)
 	default:
-		return nil, fault.New(fault.Invalid, "demo", "the run %s ended as %s", name, status).
-			WithHint("run with --fresh to start another; its records stay in %s", l.store.Root())
+		return nil, fault.New(fault.Invalid, "demo", "the run %s ended as %s", name, strings.ToLower(status.String())).
+			WithHint("start another with --fresh; add --set run.init_run=%s to go on from its newest checkpoint", name)
 	}
 	return l.client.GetWorkflow(ctx, name, ""), nil
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -75,7 +76,11 @@ func run(args []string, out, errOut io.Writer) int {
 		return code
 	}
 	if err != nil {
-		fmt.Fprintf(errOut, "error: %v\ntry: steady --help\n", err)
+		command := "steady"
+		if p, ok := errors.AsType[*kong.ParseError](err); ok && p.Context.Selected() != nil {
+			command = p.Context.Selected().FullPath()
+		}
+		fmt.Fprintf(errOut, "error: %v\ntry: %s --help\n", err, command)
 		return exitUsage
 	}
 	return explain(ctx, parsed.Run(), errOut)
@@ -102,10 +107,16 @@ func explain(ctx context.Context, err error, w io.Writer) int {
 		fmt.Fprintln(w, "interrupted; nothing that was finished is lost")
 		return exitInterrupted
 	}
-	for line := range strings.Lines(err.Error()) {
-		fmt.Fprintln(w, "error:", strings.TrimRight(line, "\n"))
+	var hints []string
+	for _, e := range parts(err) {
+		for line := range strings.Lines(message(e)) {
+			fmt.Fprintln(w, "error:", strings.TrimRight(line, "\n"))
+		}
+		if hint := fault.HintOf(e); hint != "" && !slices.Contains(hints, hint) {
+			hints = append(hints, hint)
+		}
 	}
-	if hint := fault.HintOf(err); hint != "" {
+	for _, hint := range hints {
 		fmt.Fprintln(w, "try:", hint)
 	}
 	if e, ok := errors.AsType[*exitError](err); ok {
@@ -119,6 +130,46 @@ func explain(ctx context.Context, err error, w io.Writer) int {
 	default:
 		return exitRunFailed
 	}
+}
+
+// parts takes joined errors apart.
+func parts(err error) []error {
+	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // only a join at the top is taken apart
+	if !ok {
+		return []error{err}
+	}
+	var out []error
+	for _, e := range joined.Unwrap() {
+		out = append(out, parts(e)...)
+	}
+	return out
+}
+
+// message is the text of an error for a person: without the functions that met it, unless the cause is unknown. An error that
+// only wraps another has the text of that one.
+func message(err error) string {
+	switch e := err.(type) { //nolint:errorlint // one layer after the other
+	case *exitError:
+		return message(e.err)
+	case *fault.Error:
+		if e.Err == nil || e.Kind == fault.Internal {
+			return e.Error()
+		}
+		return message(e.Err)
+	case interface{ Unwrap() []error }:
+		lines := make([]string, 0, len(e.Unwrap()))
+		for _, part := range e.Unwrap() {
+			lines = append(lines, message(part))
+		}
+		if text := strings.Join(lines, "\n"); strings.Count(err.Error(), "\n") == strings.Count(text, "\n") {
+			return text // a join, not a sentence with several causes
+		}
+	case interface{ Unwrap() error }:
+		if inner := e.Unwrap(); inner != nil && inner.Error() == err.Error() {
+			return message(inner)
+		}
+	}
+	return err.Error()
 }
 
 // version is the module version, or the revision it was built from.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -19,14 +20,19 @@ import (
 	"github.com/steadyrl/steady/workers"
 )
 
-// engineFlags choose the engine and the interpreter of a worker process.
+// processFlags say what a worker process may use of the machine.
+type processFlags struct {
+	Threads  int    `help:"Threads of the engine; 0 for all cores. Results do not depend on it."`
+	Python   string `help:"Python interpreter of tools and judge; default: a 3.12 if found, else any python3 from 3.9 on." placeholder:"PATH"`
+	Slots    int    `help:"Python programs that run at once; 0 for the number of cores."`
+	LogLevel string `help:"Level of the log file: debug, info, warn, error." default:"info" enum:"debug,info,warn,error"`
+}
+
+// engineFlags choose the engine of a worker process.
 type engineFlags struct {
 	Engine       string `help:"Engine: cpu or ref." default:"cpu" enum:"cpu,ref"`
-	Threads      int    `help:"Threads of the engine; 0 for all cores. Results do not depend on it."`
 	MaxSequences int    `help:"Sequences that one rollout engine generates at once." default:"64"`
-	Python       string `help:"Python interpreter of tools and judge; default: a 3.12 if found, else any python3 from 3.9 on." placeholder:"PATH"`
-	Slots        int    `help:"Python programs that run at once; 0 for the number of cores."`
-	LogLevel     string `help:"Level of the log file: debug, info, warn, error." default:"info" enum:"debug,info,warn,error"`
+	processFlags
 }
 
 // workerOptions fills the options that all commands share.
@@ -60,7 +66,7 @@ type workerCmd struct {
 // TEMPORAL_NAMESPACE, TEMPORAL_TLS_*, TEMPORAL_API_KEY, or a profile).
 func (w *workerCmd) Run(ctx context.Context, s *streams) error {
 	roles, err := workers.ParseRoles(w.Roles)
-	if err != nil {
+	if err := errors.Join(err, w.check(ctx), checkDir("--data", w.Data)); err != nil {
 		return err
 	}
 	log, closeLog, err := obs.NewLogger(obs.Options{Level: w.LogLevel, Console: s.err})
@@ -217,6 +223,9 @@ type devCmd struct {
 
 // Run serves until interrupted.
 func (d *devCmd) Run(ctx context.Context, s *streams) error {
+	if err := errors.Join(d.serverFlags.check(ctx), d.engineFlags.check(ctx)); err != nil {
+		return err
+	}
 	l, err := startLocal(ctx, d.serverFlags, d.engineFlags, s.err, func(format string, args ...any) {
 		fmt.Fprintf(s.err, format+"\n", args...)
 	})

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,7 +13,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/steadyrl/steady/config"
 	"github.com/steadyrl/steady/internal/artifact"
+	"github.com/steadyrl/steady/internal/devserver"
 	"github.com/steadyrl/steady/internal/doctor"
 	"github.com/steadyrl/steady/internal/engine"
 	"github.com/steadyrl/steady/internal/engine/cpu"
@@ -34,6 +37,9 @@ type doctorCmd struct {
 
 // Run prints the checks; the exit status is 1 if one failed.
 func (d *doctorCmd) Run(ctx context.Context, s *streams) error {
+	if err := devserver.CheckPorts(d.Port, d.UIPort); err != nil {
+		return err
+	}
 	o := doctor.Options{DataDir: d.Data, Temporal: d.Temporal, Port: d.Port, UIPort: d.UIPort}
 	o.UseSandbox(d.Python, "")
 	checks := doctor.Examine(ctx, o)
@@ -201,21 +207,69 @@ func (c *verifyExportCmd) Run(ctx context.Context, s *streams) error {
 // runFlags name a run in a store.
 type runFlags struct {
 	Data    string `help:"Directory of the artifact store." default:".steady" type:"path"`
-	Lineage string `help:"Lineage of the run." default:"l0"`
+	Lineage string `help:"Lineage of the run; its first is l0." default:"l0"`
 	Name    string `arg:"" name:"run" help:"Name of the run."`
 }
 
+// open finds the run and its lineage. Errors: Invalid (a name that none can have), NotFound (the message says what there is).
 func (f runFlags) open(ctx context.Context) (artifact.Store, record.Layout, error) {
 	l := record.Layout{Run: f.Name, Lineage: f.Lineage}
-	store, err := artifact.NewFiles(filepath.Join(f.Data, "store"))
+	if err := errors.Join(checkName("run", f.Name), checkName("--lineage", f.Lineage)); err != nil {
+		return nil, l, err
+	}
+	store, err := openStore(f.Data)
 	if err != nil {
 		return nil, l, err
 	}
-	ok, err := store.Exists(ctx, l.RunFile())
-	if err == nil && !ok {
-		err = fault.New(fault.NotFound, "run", "no run %q in %s", f.Name, store.Root()).WithHint("name the store with --data")
+	if ok, err := store.Exists(ctx, l.RunFile()); err != nil {
+		return nil, l, err
+	} else if !ok {
+		return nil, l, fault.New(fault.NotFound, "run", "no run %q in %s; there is %s", f.Name, store.Root(), listed(store, "runs")).
+			WithHint("name one of these runs, or another store with --data")
+	}
+	// The first lineage of a run that could not start has no file yet.
+	ok, err := store.Exists(ctx, strings.TrimSuffix(l.Root(), "/"))
+	if err == nil && !ok && f.Lineage != firstLineage {
+		err = fault.New(fault.NotFound, "run", "run %s has no lineage %q; there is %s", f.Name, f.Lineage, listed(store, "runs/"+f.Name)).
+			WithHint("choose one of these with --lineage")
 	}
 	return store, l, err
+}
+
+// firstLineage is that of every run.
+const firstLineage = "l0"
+
+// openStore opens the store of a data directory for reading; it must be there.
+func openStore(data string) (*artifact.Files, error) {
+	dir := filepath.Join(data, "store")
+	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
+		return nil, fault.New(fault.NotFound, "store", "there is no artifact store at %s", dir).
+			WithHint("name the directory that demo, dev or worker got as --data")
+	}
+	return artifact.NewFiles(dir)
+}
+
+// listed names the folders of a folder of the store.
+func listed(store *artifact.Files, name string) string {
+	dir, err := store.Path(name)
+	if err != nil {
+		return "none"
+	}
+	entries, err := os.ReadDir(dir)
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() && config.ValidRunName(e.Name()) {
+			names = append(names, e.Name())
+		}
+	}
+	if err != nil || len(names) == 0 {
+		return "none"
+	}
+	const most = 20
+	if more := len(names) - most; more > 0 {
+		names = append(names[:most], fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(names, ", ")
 }
 
 type reportCmd struct {
@@ -225,6 +279,9 @@ type reportCmd struct {
 
 // Run renders the report of a run, finished or not.
 func (c *reportCmd) Run(ctx context.Context, s *streams) error {
+	if err := checkOutput("--out", c.Out); err != nil {
+		return err
+	}
 	store, l, err := c.open(ctx)
 	if err != nil {
 		return err
@@ -238,7 +295,7 @@ func (c *reportCmd) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	if err := os.WriteFile(c.Out, []byte(page.String()), 0o644); err != nil { //nolint:gosec // a report is for everybody
-		return fault.New(fault.Invalid, "report", "%w", err)
+		return fault.New(fault.Invalid, "report", "%w", err).WithHint("choose another place with --out")
 	}
 	fmt.Fprint(s.out, report.Summary(d))
 	_, err = fmt.Fprintln(s.out, "wrote", c.Out)

@@ -30,6 +30,8 @@ const (
 	pathVersion = "1.9.0"
 )
 
+const binaryHint = "name the temporal program with --temporal, or leave the flag out: `make build` puts one beside steady"
+
 var versionText = regexp.MustCompile(`temporal version (\S+) \(Server (\S+?),? UI (\S+)\)`)
 
 // Inspect runs "path --version" and reads the answer. Errors: NotFound, Invalid if it is not the temporal command
@@ -44,15 +46,15 @@ func Inspect(ctx context.Context, path string) (Binary, error) {
 		if _, statErr := exec.LookPath(path); statErr != nil {
 			kind = fault.NotFound
 		}
-		return Binary{}, fault.New(kind, op, "%s --version: %w", path, err)
+		return Binary{}, fault.New(kind, op, "%s --version: %w", path, err).WithHint("%s", binaryHint)
 	}
 	m := versionText.FindStringSubmatch(string(out))
 	if m == nil {
-		return Binary{}, fault.New(fault.Invalid, op, "%s is not the temporal command line: it says %q", path, firstLine(out))
+		return Binary{}, fault.New(fault.Invalid, op, "%s is not the temporal command line: it says %q", path, firstLine(out)).WithHint("%s", binaryHint)
 	}
 	b := Binary{Path: path, CLI: m[1], Server: m[2], UI: m[3]}
 	if compareVersions(b.CLI, minVersion) < 0 {
-		return Binary{}, fault.New(fault.Invalid, op, "%s has version %s, at least %s is needed", path, b.CLI, minVersion)
+		return Binary{}, fault.New(fault.Invalid, op, "%s has version %s, at least %s is needed", path, b.CLI, minVersion).WithHint("%s", binaryHint)
 	}
 	return b, nil
 }

@@ -102,8 +102,11 @@ func python(ctx context.Context, path, code string) ([]byte, error) {
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		text := bytes.TrimSpace(stderr.Bytes())
-		return nil, fmt.Errorf("does not run: %w: %s", err, text[max(0, len(text)-200):])
+		err = fmt.Errorf("does not run: %w", err)
+		if text := bytes.TrimSpace(stderr.Bytes()); len(text) > 0 {
+			err = fmt.Errorf("%w: %s", err, text[max(0, len(text)-200):])
+		}
+		return nil, err
 	}
 	return out, nil
 }

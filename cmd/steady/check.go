@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/steadyrl/steady/config"
+	"github.com/steadyrl/steady/internal/devserver"
+	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/sandbox"
+)
+
+// What a person typed is checked before anything starts. Every check returns an error of kind Invalid or NotFound that names the
+// flag, its value and what is allowed.
+
+// checkName wants the name of a run or a lineage.
+func checkName(flag, name string) error {
+	if config.ValidRunName(name) {
+		return nil
+	}
+	return fault.New(fault.Invalid, "", "%s %q is no name: want 1 to 100 letters, digits, '.', '_' and '-', the first a letter or digit", flag, name).
+		WithHint("choose a name such as demo-2")
+}
+
+// checkAtLeast wants a number that is not too small.
+func checkAtLeast(flag string, n, least int) error {
+	if n >= least {
+		return nil
+	}
+	return fault.New(fault.Invalid, "", "%s %d: want at least %d", flag, n, least)
+}
+
+// checkDir makes a directory if need be and wants to write in it. A full device passes: a run waits until there is space.
+func checkDir(flag, dir string) error {
+	err := errNoName
+	if dir != "" {
+		err = os.MkdirAll(dir, 0o755) //nolint:gosec // as every directory of the store
+	}
+	if err == nil {
+		err = tryCreate(dir)
+	}
+	if err == nil || isFull(err) {
+		return nil
+	}
+	return fault.New(fault.Invalid, "", "%s %q is no directory that can be written: %w", flag, dir, err).
+		WithHint("choose a writable directory with %s", flag)
+}
+
+// checkOutput wants a place where a file can be written later, a new one or an old one that is replaced.
+func checkOutput(flag, path string) error {
+	err := errNoName
+	if path != "" {
+		err = tryWrite(path)
+	}
+	if err == nil || isFull(err) {
+		return nil
+	}
+	return fault.New(fault.Invalid, "", "%s %q cannot be written: %w", flag, path, err).
+		WithHint("choose a file in an existing, writable directory with %s", flag)
+}
+
+var errNoName = errors.New("the name is empty")
+
+// tryWrite finds out whether a file can be written, and leaves no trace.
+func tryWrite(path string) error {
+	st, err := os.Stat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return tryCreate(filepath.Dir(path))
+	case err != nil:
+		return err
+	case st.IsDir():
+		return &os.PathError{Op: "write", Path: path, Err: syscall.EISDIR}
+	case !st.Mode().IsRegular():
+		return nil // a device or a pipe: opening one can block or have an effect
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+func tryCreate(dir string) error {
+	f, err := os.CreateTemp(dir, ".steady-*")
+	if err != nil {
+		if cause, ok := errors.AsType[*os.PathError](err); ok { // without the made-up name
+			return &os.PathError{Op: "write in", Path: dir, Err: cause.Err}
+		}
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
+func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
+
+// check looks at the flags of a worker process.
+func (f processFlags) check(ctx context.Context) error {
+	err := errors.Join(checkAtLeast("--threads", f.Threads, 0), checkAtLeast("--slots", f.Slots, 0))
+	if f.Python != "" {
+		_, perr := sandbox.FindPython(ctx, f.Python)
+		err = errors.Join(err, perr)
+	}
+	return err
+}
+
+// check looks at the flags of a worker process and its engine.
+func (f engineFlags) check(ctx context.Context) error {
+	return errors.Join(checkAtLeast("--max-sequences", f.MaxSequences, 1), f.processFlags.check(ctx))
+}
+
+// check looks at the flags of the development server.
+func (f serverFlags) check(ctx context.Context) error {
+	err := errors.Join(devserver.CheckPorts(f.Port, f.UIPort), checkDir("--data", f.Data))
+	if f.Temporal != "" {
+		_, terr := devserver.Inspect(ctx, f.Temporal)
+		err = errors.Join(err, terr)
+	}
+	return err
+}

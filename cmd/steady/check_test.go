@@ -1,0 +1,269 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/steadyrl/steady/internal/artifact"
+	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/record"
+	"github.com/steadyrl/steady/internal/testutil"
+)
+
+// bench is a folder with what the commands of the tests name.
+type bench struct {
+	t   *testing.T
+	dir string
+}
+
+func newBench(t *testing.T) bench {
+	t.Helper()
+	b := bench{t, t.TempDir()}
+	// A program that answers as temporal does when it is asked for its version, and leaves a file when it is to do more.
+	testutil.WriteScript(t, b.dir, "temporal", `[ "$*" = --version ] && echo "temporal version 1.9.1 (Server 1.32.0, UI 2.54.1)" && exit 0
+echo "$@" >> "`+b.path("started")+`"; exit 1`)
+	testutil.WriteScript(t, b.dir, "notpython", "exit 3")
+	b.write("file", "text")
+	return b
+}
+
+func (b bench) path(name string) string { return filepath.Join(b.dir, filepath.FromSlash(name)) }
+
+func (b bench) write(name, text string) {
+	b.t.Helper()
+	if err := os.MkdirAll(filepath.Dir(b.path(name)), 0o750); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.WriteFile(b.path(name), []byte(text), 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// store makes a store with the run r, which has the lineages l0 and l1 and a configuration that nothing else has.
+func (b bench) store(data string) {
+	b.t.Helper()
+	s, err := artifact.NewFiles(filepath.Join(data, "store"))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, l := range []record.Layout{{Run: "r", Lineage: "l0"}, {Run: "r", Lineage: "l1"}} {
+		if _, err := s.Put(b.t.Context(), l.ConfigFile(), []byte("{}")); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	if _, err := artifact.PutJSON(b.t.Context(), s, record.Layout{Run: "r", Lineage: "l0"}.RunFile(), record.Run{Run: "r", Lineage: "l0"}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// steady runs a command; DIR in an argument is the folder of the bench.
+func (b bench) steady(args ...string) (string, int) {
+	b.t.Helper()
+	for i := range args {
+		args[i] = strings.ReplaceAll(args[i], "DIR", b.dir)
+	}
+	var out, errOut bytes.Buffer
+	code := run(args, &out, &errOut)
+	return out.String() + errOut.String(), code
+}
+
+// TestCommands_checkTheirInputFirst runs every command with input that can never work. Each ends with status 2, says what was
+// given and what to do, and starts no server.
+func TestCommands_checkTheirInputFirst(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"demo --run=../x":                                     `--run "../x"`,
+		"demo --run=":                                         `--run ""`,
+		"demo --run=-x":                                       `--run "-x"`,
+		"demo --port=7233 --ui-port=7233":                     "--port and --ui-port are both 7233",
+		"demo --port=99999":                                   "--port 99999 is no port: want a number from 1 to 65535",
+		"demo --ui-port=-1":                                   "--ui-port -1 is no port",
+		"demo --port=0":                                       "--port 0 is no port",
+		"demo --port=x":                                       "--port",
+		"demo --port=7233.5":                                  "--port",
+		"demo --data=DIR/file":                                "DIR/file",
+		"demo --data=DIR/file/x":                              "not a directory",
+		"demo --data=":                                        `--data ""`,
+		"demo --report=DIR":                                   "is a directory",
+		"demo --report=DIR/absent/r.html":                     "no such file or directory",
+		"demo --report=DIR/file/r.html":                       "not a directory",
+		"demo --report=":                                      `--report ""`,
+		"demo --temporal=DIR/absent":                          "DIR/absent",
+		"demo --temporal=DIR":                                 "DIR --version",
+		"demo --temporal=DIR/file":                            "permission denied",
+		"demo --python=DIR/absent":                            "DIR/absent",
+		"demo --python=DIR/notpython":                         "DIR/notpython: does not run: exit status 3",
+		"demo --threads=-1":                                   "--threads -1: want at least 0",
+		"demo --slots=-1":                                     "--slots -1: want at least 0",
+		"demo --engine=ref":                                   "unknown flag --engine",
+		"demo --log-level=loud":                               "debug",
+		"demo -f DIR/absent":                                  "DIR/absent",
+		"demo -f DIR":                                         "is a directory",
+		"demo --recipe=nope":                                  "want one of demo, sc-taco",
+		"demo --recipe=sc-taco":                               "no CUDA engine",
+		"demo --set=run.steps=-1":                             "run.steps: must be at least 1, got -1",
+		"demo --set=run.stepz=1":                              "unknown key",
+		"demo --set=run.init_run=nope":                        `no run "nope"`,
+		"demo --set=run.init_run=r":                           `run "r" has no checkpoint`,
+		"demo --set=run.init_run=r --fresh --run=r":           `run "r" has no checkpoint`,
+		"demo --set=run.init_run=r --set=run.init_lineage=l7": `no lineage "l7"`,
+		"demo --set=run.init_run=a/b":                         "run.init_run: must be",
+		"demo --run=r":                                        "the run r exists with another configuration",
+		"demo --set=model.path=DIR/absent":                    "DIR/absent",
+		"demo --set=data.shards=[DIR/absent]":                 "DIR/absent",
+		"demo --set=data.exclude=DIR":                         "is a directory",
+		"demo more":                                           "unexpected argument",
+		"dev --port=1 --ui-port=1":                            "both 1",
+		"dev --port=65536":                                    "--port 65536",
+		"dev --data=DIR/file":                                 "DIR/file",
+		"dev --engine=cuda":                                   "cpu",
+		"dev --max-sequences=0":                               "--max-sequences 0: want at least 1",
+		"dev --threads=-2":                                    "--threads -2",
+		"dev --python=DIR/absent":                             "DIR/absent",
+		"worker --roles=":                                     "unknown role",
+		"worker --roles=judge,judge":                          "given twice",
+		"worker --roles=judge,cook":                           `unknown role "cook"`,
+		"worker --threads=-1":                                 "--threads -1",
+		"worker --data=DIR/file":                              "DIR/file",
+		"doctor --port=99999":                                 "--port 99999",
+		"report":                                              "run",
+		"report nope":                                         `no run "nope" in DIR/data/store; there is r`,
+		"report r --out=DIR":                                  "is a directory",
+		"report r --out=DIR/absent/r.html":                    "no such file or directory",
+		"report r --out=":                                     `--out ""`,
+		"report r --lineage=zz":                               `run r has no lineage "zz"; there is l0, l1`,
+		"report r --lineage=":                                 `--lineage ""`,
+		"report ../r":                                         `"../r"`,
+		"ledger nope":                                         `no run "nope"`,
+		"ledger r --lineage=zz":                               `run r has no lineage "zz"; there is l0, l1`,
+		"ledger r --lineage=../l0":                            `--lineage "../l0"`,
+		"ledger r --data=DIR/absent":                          "no artifact store at DIR/absent/store",
+		"ledger r --data=DIR/file":                            "no artifact store at DIR/file/store",
+	} {
+		t.Run(args, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			b.store(b.path("data"))
+			list := strings.Fields(args)
+			name := list[0]
+			takesData := name != "doctor"
+			if takesData && !strings.Contains(args, "--data") {
+				list = append(list, "--data=DIR/data")
+			}
+			if (name == "demo" || name == "dev") && !strings.Contains(args, "--temporal") {
+				list = append(list, "--temporal=DIR/temporal")
+			}
+			if name == "demo" && !strings.Contains(args, "--report") {
+				list = append(list, "--report=DIR/report.html")
+			}
+			before := tree(t, b.dir)
+			text, code := b.steady(list...)
+			want := strings.ReplaceAll(want, "DIR", b.dir)
+			if code != exitUsage || !strings.HasPrefix(text, "error: ") || !strings.Contains(text, want) || strings.Contains(text, "goroutine") {
+				t.Errorf("status %d, want 2 and %q:\n%s", code, want, text)
+			}
+			if _, err := os.Stat(b.path("started")); err == nil {
+				t.Error("a server was started")
+			}
+			if after := tree(t, b.dir); after != before {
+				t.Errorf("the refused command left files; before:\n%s\nafter:\n%s", before, after)
+			}
+		})
+	}
+}
+
+// tree lists the names below a folder.
+func tree(t *testing.T, dir string) string {
+	t.Helper()
+	var b strings.Builder
+	if err := filepath.Walk(dir, func(path string, _ os.FileInfo, err error) error {
+		b.WriteString(path + "\n")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func TestCheckOutput_leavesAnOldFileAsItIs(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for _, name := range []string{"file", "new.html"} {
+		if err := checkOutput("--out", b.path(name)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if got, err := os.ReadFile(b.path("file")); err != nil || string(got) != "text" {
+		t.Errorf("the old file holds %q, %v", got, err)
+	}
+	if _, err := os.Stat(b.path("new.html")); !os.IsNotExist(err) {
+		t.Errorf("the new file: %v, want none before there is something to write", err)
+	}
+	if err := checkOutput("--out", os.DevNull); err != nil {
+		t.Errorf("a device: %v", err)
+	}
+}
+
+func TestReadOnlyPlaces_areRefused(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() == 0 {
+		t.Skip("the superuser may write everywhere")
+	}
+	b := newBench(t)
+	b.write("closed/old.html", "old")
+	for _, name := range []string{"closed/old.html", "closed"} {
+		if err := os.Chmod(b.path(name), 0o500); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { _ = os.Chmod(b.path("closed"), 0o700) }) //nolint:gosec // so that it can be removed
+	for name, err := range map[string]error{
+		"an old file":                   checkOutput("--out", b.path("closed/old.html")),
+		"a new file":                    checkOutput("--out", b.path("closed/new.html")),
+		"a directory":                   checkDir("--data", b.path("closed")),
+		"a new directory, further down": checkDir("--data", b.path("closed/a/b")),
+	} {
+		if text := explained(err); !strings.Contains(text, "permission denied") || !strings.Contains(text, "try: choose") {
+			t.Errorf("%s: %s", name, text)
+		}
+	}
+}
+
+// explained is what a person sees of an error.
+func explained(err error) string {
+	var b bytes.Buffer
+	code := explain(context.Background(), err, &b)
+	return fmt.Sprintf("%sstatus %d\n", b.String(), code)
+}
+
+func TestExplain_showsEveryProblemAndEveryHintOnce(t *testing.T) {
+	t.Parallel()
+	a := fault.New(fault.Invalid, "a.B", "first\nand more").WithHint("one")
+	b := fault.New(fault.NotFound, "c.D", "second: %w", fault.New(fault.Invalid, "e.F", "cause")).WithHint("two")
+	c := fault.New(fault.Internal, "g.H", "third").WithHint("one")
+	for _, tt := range []struct {
+		err  error
+		want string
+	}{
+		{nil, "status 0\n"},
+		{a, "error: first\nerror: and more\ntry: one\nstatus 2\n"},
+		{b, "error: second: e.F: cause\ntry: two\nstatus 2\n"},
+		{c, "error: g.H: third\ntry: one\nstatus 1\n"},
+		{fault.New(fault.Corrupt, "x", "%w", a), "error: first\nerror: and more\ntry: one\nstatus 5\n"},
+		{errors.Join(a, errors.Join(b, c)), "error: first\nerror: and more\nerror: second: e.F: cause\nerror: g.H: third\ntry: one\ntry: two\nstatus 2\n"},
+		{fault.New(fault.Corrupt, "x", "%w", errors.Join(b, a)), "error: second: e.F: cause\nerror: first\nerror: and more\ntry: two\nstatus 5\n"},
+		{fmt.Errorf("both %w, %w", errors.New("one"), errors.New("two")), "error: both one, two\nstatus 1\n"},
+		{&exitError{exitMismatch, a}, "error: first\nerror: and more\ntry: one\nstatus 5\n"},
+		{errors.New("plain"), "error: plain\nstatus 1\n"},
+	} {
+		if got := explained(tt.err); got != tt.want {
+			t.Errorf("%v:\n%swant:\n%s", tt.err, got, tt.want)
+		}
+	}
+}
