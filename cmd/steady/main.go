@@ -132,10 +132,10 @@ func explain(ctx context.Context, err error, w io.Writer) int {
 	}
 }
 
-// parts takes joined errors apart.
+// parts takes joined errors apart. A sentence with several causes is not a join.
 func parts(err error) []error {
 	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // only a join at the top is taken apart
-	if !ok {
+	if !ok || errors.Join(joined.Unwrap()...).Error() != err.Error() {
 		return []error{err}
 	}
 	var out []error
@@ -157,12 +157,12 @@ func message(err error) string {
 		}
 		return message(e.Err)
 	case interface{ Unwrap() []error }:
-		lines := make([]string, 0, len(e.Unwrap()))
-		for _, part := range e.Unwrap() {
-			lines = append(lines, message(part))
-		}
-		if text := strings.Join(lines, "\n"); strings.Count(err.Error(), "\n") == strings.Count(text, "\n") {
-			return text // a join, not a sentence with several causes
+		if all := parts(err); len(all) > 1 {
+			lines := make([]string, len(all))
+			for i, part := range all {
+				lines[i] = message(part)
+			}
+			return strings.Join(lines, "\n")
 		}
 	case interface{ Unwrap() error }:
 		if inner := e.Unwrap(); inner != nil && inner.Error() == err.Error() {
