@@ -49,6 +49,18 @@ func checkDir(flag, dir string) error {
 		WithHint("choose a writable directory with %s", flag)
 }
 
+// checkPresent wants a directory that is there; what says which.
+func checkPresent(dir, what string) error {
+	st, err := os.Stat(dir)
+	switch {
+	case err != nil:
+		err = fault.New(fault.NotFound, "", "%w", err).WithHint("give %s", what)
+	case !st.IsDir():
+		err = fault.New(fault.Invalid, "", "%s is a file, not a directory", dir).WithHint("give %s", what)
+	}
+	return err
+}
+
 // checkOutput wants a place where a file can be written later, a new one or an old one that is replaced.
 func checkOutput(flag, path string) error {
 	err := errNoName

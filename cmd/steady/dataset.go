@@ -14,13 +14,20 @@ type datasetCmd struct {
 
 // datasetDir is a prepared data set.
 type datasetDir struct {
-	Dir string `arg:"" type:"existingdir" help:"Directory of the prepared data set."`
+	Dir string `arg:"" type:"path" help:"Directory of the prepared data set, datasets/KEY in a store."`
+}
+
+func (d datasetDir) check() error {
+	return checkPresent(d.Dir, "the directory of a prepared data set, datasets/KEY in a store")
 }
 
 type datasetDecisionsCmd struct{ datasetDir }
 
 // Run prints a line for every row, in input order.
 func (c *datasetDecisionsCmd) Run(s *streams) error {
+	if err := c.check(); err != nil {
+		return err
+	}
 	rows, err := dataset.Decisions(c.Dir)
 	if err != nil {
 		return err
@@ -37,6 +44,9 @@ type datasetCheckCmd struct{ datasetDir }
 
 // Run verifies the data set.
 func (c *datasetCheckCmd) Run(s *streams) error {
+	if err := c.check(); err != nil {
+		return err
+	}
 	if err := dataset.Check(c.Dir); err != nil {
 		return err
 	}
@@ -48,12 +58,15 @@ type datasetFunnelCmd struct{ datasetDir }
 
 // Run prints the counts by reason.
 func (c *datasetFunnelCmd) Run(s *streams) error {
-	set, err := dataset.Open(c.Dir)
+	if err := c.check(); err != nil {
+		return err
+	}
+	m, err := dataset.Counts(c.Dir)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(s.out, "%-20s %7d\n", "rows", set.Manifest.Rows)
-	for _, r := range set.Manifest.Reasons {
+	fmt.Fprintf(s.out, "%-20s %7d\n", "rows", m.Rows)
+	for _, r := range m.Reasons {
 		if r.Rows > 0 {
 			fmt.Fprintf(s.out, "%-20s %7d\n", r.Name, r.Rows)
 		}

@@ -188,17 +188,27 @@ func (c *judgeCmd) Run(ctx context.Context, s *streams) error {
 }
 
 type verifyExportCmd struct {
-	Dir string `arg:"" type:"existingdir" help:"Directory of the exported model."`
+	Dir string `arg:"" type:"path" help:"Directory of the exported model, runs/RUN/l0/export in a store."`
 }
 
 // Run verifies every file and tensor; a difference ends with exit status 5.
 func (c *verifyExportCmd) Run(ctx context.Context, s *streams) error {
+	if err := checkPresent(c.Dir, "the directory of an export, runs/RUN/l0/export in a store"); err != nil {
+		return err
+	}
 	cert, err := export.Verify(ctx, c.Dir, func(m model.Config) (engine.Sampler, error) { return cpu.NewSampler(m, cpu.Options{}) })
 	if fault.Is(err, fault.Corrupt) {
 		return &exitError{exitMismatch, err}
 	}
 	if err != nil {
 		return err
+	}
+	extras, err := export.Extras(c.Dir, cert)
+	if err != nil {
+		return err
+	}
+	for _, name := range extras {
+		fmt.Fprintf(s.out, "not part of the export, not verified: %s\n", name)
 	}
 	_, err = fmt.Fprintf(s.out, "verified: %d tensors, %d bytes, weights %s\n", len(cert.Tensors), cert.TotalBytes, cert.WeightsDigest)
 	return err

@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -450,34 +452,108 @@ func TestSet(t *testing.T) {
 	if _, err := Open(t.TempDir()); !fault.Is(err, fault.NotFound) {
 		t.Errorf("an empty directory: %v, want NotFound", err)
 	}
-	for name, data := range files {
-		if name == ManifestFile {
-			continue // it has the digests of the others and none of its own; its counts are checked below
+}
+
+// readers are the ways to read a data set; each must notice that it was changed.
+var readers = map[string]func(dir string) error{
+	"Open":      func(dir string) error { _, err := Open(dir); return err },
+	"Check":     Check,
+	"Counts":    func(dir string) error { _, err := Counts(dir); return err },
+	"Decisions": func(dir string) error { _, err := Decisions(dir); return err },
+}
+
+func TestReaders_findEveryChange(t *testing.T) {
+	t.Parallel()
+	files, _, _ := finish(t, FinishOptions{Train: 8, Dev: 4, Settings: map[string]string{"limit": "a\xffb<>"}}, prepare(t, family("a", 13), options()))
+	dir := write(t, files)
+	for name, read := range readers {
+		if err := read(dir); err != nil {
+			t.Fatalf("%s of a whole data set: %v", name, err)
 		}
-		bad := write(t, files)
-		flipped := bytes.Clone(data)
-		flipped[len(flipped)/2] ^= 1
-		if err := os.WriteFile(filepath.Join(bad, name), flipped, 0o600); err != nil {
+	}
+	for file, data := range files {
+		for at := 0; at < len(data); at += len(data)/9 + 1 {
+			flipped := bytes.Clone(data)
+			flipped[at] ^= 1
+			notice(t, dir, file, flipped, fmt.Sprintf("%s with byte %d changed", file, at))
+		}
+		for _, n := range []int{0, 1, len(data) / 2, len(data) - 1} {
+			notice(t, dir, file, data[:n], fmt.Sprintf("%s cut to %d bytes", file, n))
+		}
+		notice(t, dir, file, append(bytes.Clone(data), '\n'), file+" with one byte more")
+		if err := os.WriteFile(filepath.Join(dir, file), data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := Check(bad); err == nil {
-			t.Errorf("Check accepts a damaged %s", name)
+	}
+}
+
+func TestDecodeManifest_findsEveryBit(t *testing.T) {
+	t.Parallel()
+	files, m, _ := finish(t, FinishOptions{Train: 8, Dev: 4}, prepare(t, family("a", 13), options()))
+	data := files[ManifestFile]
+	if got, err := decodeManifest(data); err != nil || got.Rows != m.Rows || got.Seal == "" {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	for at := range data {
+		for bit := range 8 {
+			data[at] ^= 1 << bit
+			if _, err := decodeManifest(data); !fault.Is(err, fault.Corrupt) {
+				t.Errorf("byte %d, bit %d (%q): %v, want Corrupt", at, bit, data[max(0, at-20):min(len(data), at+20)], err)
+			}
+			data[at] ^= 1 << bit
 		}
 	}
-	var m Manifest
-	if err := json.Unmarshal(files[ManifestFile], &m); err != nil || len(m.Files) != 3 {
-		t.Errorf("manifest %+v, %v", m, err)
-	}
-	m.Reasons[0].Rows++
-	lie, err := json.Marshal(m)
-	if err != nil {
+}
+
+// notice puts other bytes in the place of a file and reads the data set.
+func notice(t *testing.T, dir, file string, data []byte, what string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, file), data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	bad := write(t, files)
-	if err := os.WriteFile(filepath.Join(bad, ManifestFile), lie, 0o600); err != nil {
-		t.Fatal(err)
+	for name, read := range readers {
+		if name == "Open" && file == DecisionsFile {
+			continue // it is not needed by who trains
+		}
+		if err := read(dir); !fault.Is(err, fault.Corrupt) || !strings.Contains(err.Error(), file) || fault.HintOf(err) == "" {
+			t.Errorf("%s: %s says %v, want Corrupt with the file and a hint", what, name, err)
+		}
 	}
-	if err := Check(bad); !fault.Is(err, fault.Corrupt) {
-		t.Errorf("Check of a manifest with a wrong count: %v, want Corrupt", err)
+}
+
+// A manifest without a seal, as older versions wrote it, is read; its counts are still compared.
+func TestReaders_anUnsealedManifest(t *testing.T) {
+	t.Parallel()
+	files, m, _ := finish(t, FinishOptions{Train: 8, Dev: 4}, prepare(t, family("a", 13), options()))
+	if len(m.Files) != 3 || m.Seal != "" {
+		t.Fatalf("manifest %+v, want three files, and the seal only in the file", m)
+	}
+	for name, c := range map[string]struct {
+		edit  func(*Manifest)
+		wrong bool
+	}{
+		"as it was":              {func(*Manifest) {}, false},
+		"a reason more often":    {func(m *Manifest) { m.Reasons[0].Rows++ }, true},
+		"a reason by other name": {func(m *Manifest) { m.Reasons[0].Name = "kepu" }, true},
+		"no reasons":             {func(m *Manifest) { m.Reasons = nil }, true},
+		"other rows":             {func(m *Manifest) { m.Rows++ }, true},
+		"a larger split":         {func(m *Manifest) { m.Dev++ }, true},
+		"another digest":         {func(m *Manifest) { m.Files[DecisionsFile] = "00" }, true},
+	} {
+		m := m
+		m.Reasons, m.Files = slices.Clone(m.Reasons), maps.Clone(m.Files)
+		c.edit(&m)
+		text, err := json.MarshalIndent(m, "", "  ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[ManifestFile] = append(text, '\n')
+		dir := write(t, files)
+		for reader, read := range readers {
+			err := read(dir)
+			if c.wrong && reader != "Open" && !fault.Is(err, fault.Corrupt) || !c.wrong && err != nil {
+				t.Errorf("%s: %s says %v", name, reader, err)
+			}
+		}
 	}
 }

@@ -47,6 +47,7 @@ type Manifest struct {
 	Exclusions   int               `json:"exclusions"`         // identities in the list of excluded problems
 	Files        map[string]string `json:"files"`              // name to SHA-256
 	Settings     map[string]string `json:"settings,omitempty"` // what else decided: limits, interpreter
+	Seal         string            `json:"seal,omitempty"`     // SHA-256 of the file with an empty seal; only in the file
 }
 
 // Count is a number of rows.
@@ -98,11 +99,9 @@ func Finish(shards [][]byte, o FinishOptions) (map[string][]byte, Manifest, erro
 		sum := sha256.Sum256(data)
 		m.Files[name] = hex.EncodeToString(sum[:])
 	}
-	text, err := json.MarshalIndent(m, "", "  ") // map keys are sorted
-	if err != nil {
-		return nil, Manifest{}, fault.New(fault.Internal, "dataset.Finish", "%w", err)
+	if files[ManifestFile], err = encodeManifest(m); err != nil {
+		return nil, Manifest{}, err
 	}
-	files[ManifestFile] = append(text, '\n')
 	return files, m, nil
 }
 

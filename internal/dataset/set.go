@@ -23,18 +23,20 @@ type Set struct {
 	problems map[Split][]Problem
 }
 
-// Open reads and verifies a data set. Errors: NotFound (no data set in dir), Corrupt (a file does not have its digest).
+// Open reads and verifies a data set. Errors: NotFound (no data set in dir), Corrupt (the manifest does not have its seal, a file
+// not its digest).
 func Open(dir string) (*Set, error) {
 	data, err := os.ReadFile(filepath.Join(dir, ManifestFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fault.New(fault.NotFound, "dataset.Open", "%w", err)
+		return nil, fault.New(fault.NotFound, "dataset.Open", "%s has no %s", dir, ManifestFile).
+			WithHint("give the directory of a prepared data set, datasets/KEY in a store")
 	}
 	if err != nil {
 		return nil, fault.New(fault.Internal, "dataset.Open", "%w", err)
 	}
 	s := &Set{dir: dir, problems: map[Split][]Problem{}}
-	if err := json.Unmarshal(data, &s.Manifest); err != nil || s.Manifest.Format != 1 {
-		return nil, fault.New(fault.Corrupt, "dataset.Open", "%s of format %d: %w", ManifestFile, s.Manifest.Format, err)
+	if s.Manifest, err = decodeManifest(data); err != nil {
+		return nil, err
 	}
 	for _, split := range Splits() {
 		rows, err := readFile[publicRow](dir, splitFile(split), s.Manifest.Files)
@@ -53,13 +55,14 @@ func Open(dir string) (*Set, error) {
 	return s, nil
 }
 
-// Decisions reads the decision of every input row, in input order.
+// Decisions reads the decision of every input row, in input order. It verifies as Open does, and that the manifest counts the same
+// decisions. Errors: as Open.
 func Decisions(dir string) ([]Decision, error) {
 	s, err := Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := readFile[decisionRow](dir, DecisionsFile, s.Manifest.Files)
+	rows, err := readDecisions(dir, s.Manifest)
 	if err != nil {
 		return nil, err
 	}
@@ -70,12 +73,22 @@ func Decisions(dir string) ([]Decision, error) {
 	return out, nil
 }
 
+// Counts returns the manifest, verified as Decisions does. Errors: as Open.
+func Counts(dir string) (Manifest, error) {
+	s, err := Open(dir)
+	if err != nil {
+		return Manifest{}, err
+	}
+	_, err = readDecisions(dir, s.Manifest)
+	return s.Manifest, err
+}
+
 // readFile reads the columns of T, after the whole file was found to have its digest.
 func readFile[T any](dir, name string, digests map[string]string) (rows []T, err error) {
 	const op = "dataset.Open"
 	f, err := os.Open(filepath.Join(dir, name))
 	if err != nil {
-		return nil, fault.New(fault.Corrupt, op, "%w", err)
+		return nil, fault.New(fault.Corrupt, op, "%w", err).WithHint("prepare the data set again")
 	}
 	defer f.Close()
 	h := sha256.New()
@@ -84,7 +97,7 @@ func readFile[T any](dir, name string, digests map[string]string) (rows []T, err
 		return nil, fault.New(fault.Internal, op, "%w", err)
 	}
 	if hex.EncodeToString(h.Sum(nil)) != digests[name] {
-		return nil, fault.New(fault.Corrupt, op, "%s does not have its recorded digest", name).WithHint("prepare the data set again")
+		return nil, damaged(name)
 	}
 	return readColumns[T](f, size, 0, -1)
 }
@@ -190,26 +203,39 @@ func Check(dir string) error {
 			}
 		}
 	}
-	return checkCounts(dir, s.Manifest)
+	_, err = readDecisions(dir, s.Manifest)
+	return err
 }
 
-// checkCounts compares the manifest with the decisions.
-func checkCounts(dir string, m Manifest) error {
+// readDecisions reads the decisions and compares their numbers with the manifest.
+func readDecisions(dir string, m Manifest) ([]decisionRow, error) {
+	const op = "dataset.Open"
 	rows, err := readFile[decisionRow](dir, DecisionsFile, m.Files)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	counts := map[string]int{}
+	counts, splits := map[string]int{}, map[string]int{}
 	for _, d := range rows {
 		counts[d.Reason]++
-	}
-	for _, c := range m.Reasons {
-		if counts[c.Name] != c.Rows {
-			return fault.New(fault.Corrupt, "dataset.Check", "%d rows are decided as %s, the manifest says %d", counts[c.Name], c.Name, c.Rows)
-		}
+		splits[d.Split]++
 	}
 	if len(rows) != m.Rows {
-		return fault.New(fault.Corrupt, "dataset.Check", "%d decisions, the manifest says %d rows", len(rows), m.Rows)
+		return nil, fault.New(fault.Corrupt, op, "%d decisions, the manifest says %d rows", len(rows), m.Rows)
 	}
-	return nil
+	total := 0
+	for _, c := range m.Reasons {
+		if counts[c.Name] != c.Rows {
+			return nil, fault.New(fault.Corrupt, op, "%d rows are decided as %s, the manifest says %d", counts[c.Name], c.Name, c.Rows)
+		}
+		total += c.Rows
+	}
+	if total != m.Rows {
+		return nil, fault.New(fault.Corrupt, op, "the manifest gives reasons for %d of %d rows", total, m.Rows)
+	}
+	for split, want := range map[Split]int{Train: m.Train, Dev: m.Dev} {
+		if splits[string(split)] != want {
+			return nil, fault.New(fault.Corrupt, op, "%d rows are in the split %s, the manifest says %d", splits[string(split)], split, want)
+		}
+	}
+	return rows, nil
 }

@@ -4,8 +4,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/steadyrl/steady/internal/fault"
 )
@@ -98,12 +101,19 @@ func ReadCertificate(dir string) (Certificate, error) {
 	if os.IsNotExist(err) {
 		return Certificate{}, fault.New(fault.NotFound, op, "%s has no %s", dir, CertificateFile).WithHint("give the directory of an export of steady")
 	}
+	if errors.Is(err, syscall.EISDIR) {
+		return Certificate{}, fault.New(fault.Corrupt, op, "%s is a directory", CertificateFile).WithHint(hint)
+	}
 	if err != nil {
 		return Certificate{}, classify(op, err)
 	}
 	var c Certificate
 	if err := json.Unmarshal(data, &c); err != nil {
-		return Certificate{}, fault.New(fault.Corrupt, op, "%s: %w", CertificateFile, err)
+		where := ""
+		if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+			where = fmt.Sprintf(" from byte %d on", syntax.Offset)
+		}
+		return Certificate{}, fault.New(fault.Corrupt, op, "%s is damaged: it cannot be read as a certificate%s", CertificateFile, where).WithHint(hint)
 	}
 	again, err := c.encode()
 	if err != nil {

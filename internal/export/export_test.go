@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -232,6 +233,81 @@ func TestVerify_findsEveryOtherDamage(t *testing.T) {
 	}
 	if _, err := export.Verify(t.Context(), t.TempDir(), nil); !fault.Is(err, fault.NotFound) {
 		t.Errorf("an empty directory: %v, want NotFound", err)
+	}
+}
+
+func TestVerify_filesThatTheCertificateDoesNotName(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	cert := f.export(t)
+	for name, fails := range map[string]bool{
+		"NOTES.md": false, "LICENSE": false, "NOTICE": false, ".gitattributes": false, ".git/": false,
+		"model.safetensors": true, "pytorch_model.bin": true, "model.gguf": true, "adapter_config.json": true, "modeling_qwen3.py": true,
+		"vocab.txt": true, "chat_template.jinja2": true, "onnx/": true, "notes": true, "docs.md/": true,
+	} {
+		path := filepath.Join(f.options.Out, name)
+		var err error
+		if strings.HasSuffix(name, "/") {
+			err = os.Mkdir(path, 0o750)
+		} else {
+			err = os.WriteFile(path, nil, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = export.Verify(t.Context(), f.options.Out, nil)
+		extras, xerr := export.Extras(f.options.Out, cert)
+		if xerr != nil {
+			t.Fatal(xerr)
+		}
+		if fails && (!fault.Is(err, fault.Corrupt) || !strings.Contains(err.Error(), name) || !strings.Contains(fault.HintOf(err), "move") || len(extras) != 0) {
+			t.Errorf("%s: %v, extras %q; want Corrupt, which names it", name, err, extras)
+		}
+		if !fails && (err != nil || !slices.Equal(extras, []string{name})) {
+			t.Errorf("%s: %v, extras %q; want it listed", name, err, extras)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// However a certificate is cut or changed, the error says in words that it is damaged.
+func TestReadCertificate_anyDamageIsNamed(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.export(t)
+	name := filepath.Join(f.options.Out, export.CertificateFile)
+	good, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged := map[string][]byte{"empty": nil, "binary": {0, 1, 2, 0xff}, "a list": []byte("[]"), "null": []byte("null"), "another document": []byte("{}"), "doubled": append(slices.Clone(good), good...)}
+	for at := 0; at < len(good); at += 97 {
+		flipped := slices.Clone(good)
+		flipped[at] ^= 1
+		damaged["flipped at "+strconv.Itoa(at)], damaged["cut at "+strconv.Itoa(at)] = flipped, good[:at]
+	}
+	for what, data := range damaged {
+		if err := os.WriteFile(name, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := export.ReadCertificate(f.options.Out)
+		if !fault.Is(err, fault.Corrupt) || !strings.Contains(err.Error(), export.CertificateFile) || fault.HintOf(err) == "" {
+			t.Errorf("%s: %v, want Corrupt with the file and a hint", what, err)
+			continue
+		}
+		for _, raw := range []string{"json:", "invalid character", "Go "} {
+			if strings.Contains(err.Error(), raw) {
+				t.Errorf("%s: %q holds the words of the JSON reader", what, err)
+			}
+		}
+	}
+	if err := errors.Join(os.Remove(name), os.Mkdir(name, 0o750)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := export.ReadCertificate(f.options.Out); !fault.Is(err, fault.Corrupt) {
+		t.Errorf("a directory: %v, want Corrupt", err)
 	}
 }
 

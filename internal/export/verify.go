@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/steadyrl/steady/internal/engine"
 	"github.com/steadyrl/steady/internal/fault"
@@ -25,7 +26,8 @@ const probeText = "Read two integers and print their sum.\n"
 const forwardTolerance = 0.05
 
 // Verify checks an export again from its files alone: the seal, every file's digest, every tensor's name, shape, finiteness
-// and digest, the index, the tokenizer and, where newSampler is not nil, the forward pass.
+// and digest, the index, the tokenizer and, where newSampler is not nil, the forward pass. A file that the certificate does not
+// name fails, since a loader might read it, except for the harmless ones that Extras lists.
 //
 // Errors: NotFound (no export), Corrupt (a check failed; the message names the tensor or the file), and the engine's.
 func Verify(ctx context.Context, dir string, newSampler func(model.Config) (engine.Sampler, error)) (Certificate, error) {
@@ -44,6 +46,9 @@ func Verify(ctx context.Context, dir string, newSampler func(model.Config) (engi
 		}
 	}
 	if err := strays(dir, cert); err != nil {
+		if len(found) == 0 {
+			return Certificate{}, err
+		}
 		found = append(found, err)
 	}
 	if len(found) > 0 {
@@ -77,11 +82,15 @@ func Verify(ctx context.Context, dir string, newSampler func(model.Config) (engi
 	return cert, nil
 }
 
-// verifyFile compares a file with its digest. In a weights file that differs it names the tensors.
+// verifyFile compares a file with its digest. In a weights file that differs it names the tensors. Its errors, as those of strays,
+// name no function: Verify joins them.
 func verifyFile(dir string, f File, cert Certificate) error {
 	data, err := os.ReadFile(filepath.Join(dir, filepath.Base(f.Name)))
 	if errors.Is(err, fs.ErrNotExist) {
-		return fault.New(fault.Corrupt, "export.Verify", "%s is missing", f.Name)
+		return fault.New(fault.Corrupt, "", "%s is missing", f.Name)
+	}
+	if errors.Is(err, syscall.EISDIR) {
+		return fault.New(fault.Corrupt, "", "%s is a directory", f.Name)
 	}
 	if err != nil {
 		return classify("export.Verify", err)
@@ -90,11 +99,11 @@ func verifyFile(dir string, f File, cert Certificate) error {
 		return nil
 	}
 	if !strings.HasSuffix(f.Name, ".safetensors") {
-		return fault.New(fault.Corrupt, "export.Verify", "%s differs from the certificate", f.Name)
+		return fault.New(fault.Corrupt, "", "%s differs from the certificate", f.Name)
 	}
 	tensors, err := weights.ReadHeader(data)
 	if err != nil {
-		return fault.New(fault.Corrupt, "export.Verify", "%s differs from the certificate, and its header is damaged: %w", f.Name, err)
+		return fault.New(fault.Corrupt, "", "%s differs from the certificate, and its header is damaged: %w", f.Name, err)
 	}
 	var names []string
 	for _, want := range cert.Tensors {
@@ -107,24 +116,55 @@ func verifyFile(dir string, f File, cert Certificate) error {
 		}
 	}
 	if len(names) == 0 {
-		return fault.New(fault.Corrupt, "export.Verify", "the header of %s differs from the certificate; its tensors are whole", f.Name)
+		return fault.New(fault.Corrupt, "", "the header of %s differs from the certificate; its tensors are whole", f.Name)
 	}
-	return fault.New(fault.Corrupt, "export.Verify", "%s differs from the certificate in tensor %s", f.Name, strings.Join(names, ", "))
+	return fault.New(fault.Corrupt, "", "%s differs from the certificate in tensor %s", f.Name, strings.Join(names, ", "))
 }
 
-// strays refuses weights that the certificate does not know: another program might load them.
+// strays refuses what the certificate does not name and a loader might read: weights, settings, templates, code.
 func strays(dir string, cert Certificate) error {
+	names, err := unnamed(dir, cert)
+	if err != nil {
+		return err
+	}
+	names = slices.DeleteFunc(names, harmless)
+	if len(names) == 0 {
+		return nil
+	}
+	return fault.New(fault.Corrupt, "", "the certificate does not name %s: not part of the export", strings.Join(names, ", ")).
+		WithHint("move what is not part of the export to another place")
+}
+
+// Extras lists what lies in an export without a name in its certificate and does no harm: hidden files, Markdown pages and
+// licences, which no loader of models reads. Verify passes over them.
+func Extras(dir string, cert Certificate) ([]string, error) {
+	names, err := unnamed(dir, cert)
+	return slices.DeleteFunc(names, func(name string) bool { return !harmless(name) }), err
+}
+
+// unnamed lists the entries of dir that the certificate does not name, folders with a final slash.
+func unnamed(dir string, cert Certificate) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return classify("export.Verify", err)
+		return nil, classify("export.Verify", err)
 	}
+	var names []string
 	for _, e := range entries {
-		weightFile := strings.HasSuffix(e.Name(), ".safetensors") || strings.HasSuffix(e.Name(), ".bin") || e.Name() == weights.IndexFile
-		if weightFile && !slices.ContainsFunc(cert.Files, func(f File) bool { return f.Name == e.Name() }) {
-			return fault.New(fault.Corrupt, "export.Verify", "%s is not part of the export", e.Name())
+		name := e.Name()
+		if name == CertificateFile || slices.ContainsFunc(cert.Files, func(f File) bool { return f.Name == name }) {
+			continue
 		}
+		if e.IsDir() {
+			name += "/"
+		}
+		names = append(names, name)
 	}
-	return nil
+	return names, nil
+}
+
+func harmless(name string) bool {
+	page := !strings.HasSuffix(name, "/") && (strings.HasSuffix(name, ".md") || name == "LICENSE" || name == "LICENSE.txt" || name == "NOTICE")
+	return page || strings.HasPrefix(name, ".")
 }
 
 // verifyTensors compares names, shapes and the digest with the certificate, and looks for values that are not finite.
