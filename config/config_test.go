@@ -301,6 +301,44 @@ func TestValidate_everyRuleHasAFailingValue(t *testing.T) {
 	}
 }
 
+func TestExamine_tellsMistakesFromWhatIsOpen(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		options config.Options
+		open    []string // keys
+		wrong   []string
+	}{
+		"the demo":               {config.Options{Recipe: "demo"}, nil, nil},
+		"no recipe":              {config.Options{}, []string{"run.steps", "model.path", "data.shards"}, nil},
+		"no recipe, no steps":    {config.Options{Sets: []string{"run.steps=0"}}, []string{"model.path", "data.shards"}, []string{"run.steps"}},
+		"a recipe for GPUs":      {config.Options{Recipe: "sc-taco"}, []string{"engine.backend", "engine.trainer_ranks"}, nil},
+		"what this build lacks":  {config.Options{Recipe: "demo", Sets: []string{"rollout.staleness_policy=wait", "rollout.max_calls_per_turn=2"}}, []string{"rollout.staleness_policy", "rollout.max_calls_per_turn"}, nil},
+		"a mistake":              {config.Options{Recipe: "demo", Sets: []string{"run.steps=-1"}}, nil, []string{"run.steps"}},
+		"no such engine":         {config.Options{Recipe: "demo", Sets: []string{"engine.backend=tpu"}}, nil, []string{"engine.backend"}},
+		"a mistake among others": {config.Options{Recipe: "sc-taco", Sets: []string{"run.steps=0", "engine.trainer_ranks=0"}}, []string{"engine.backend"}, []string{"run.steps", "engine.trainer_ranks"}},
+	} {
+		cfg, sources := load(t, c.options)
+		open, err := cfg.Examine(sources)
+		var wrong []string
+		if err != nil {
+			wrong = strings.Split(strings.TrimPrefix(err.Error(), "config.Validate: "), "\n")
+		}
+		keys := func(lines []string) (out []string) {
+			for _, line := range lines {
+				key, _, _ := strings.Cut(line, ":")
+				out = append(out, key)
+			}
+			return out
+		}
+		if d := cmp.Diff([][]string{c.open, c.wrong}, [][]string{keys(open), keys(wrong)}); d != "" {
+			t.Errorf("%s: open and wrong keys (-want +got):\n%s", name, d)
+		}
+		if all := cfg.Validate(sources); (all == nil) != (len(open)+len(wrong) == 0) {
+			t.Errorf("%s: Validate says %v, Examine %q and %q", name, all, open, wrong)
+		}
+	}
+}
+
 func TestReference_isCommitted(t *testing.T) {
 	t.Parallel()
 	const name = "../docs/config.md"

@@ -12,11 +12,22 @@ import (
 // checker collects broken rules.
 type checker struct {
 	sources  Sources
-	problems []string
+	problems []problem
+}
+
+// problem is a broken rule. An open one is no mistake: the value is missing so far, or this build cannot do what it asks for.
+type problem struct {
+	text string
+	open bool
 }
 
 // want records a broken rule of key.
-func (c *checker) want(ok bool, key, rule string, got any) {
+func (c *checker) want(ok bool, key, rule string, got any) { c.note(ok, false, key, rule, got) }
+
+// wantToRun records a rule of key that only a run has to keep.
+func (c *checker) wantToRun(ok bool, key, rule string, got any) { c.note(ok, true, key, rule, got) }
+
+func (c *checker) note(ok, open bool, key, rule string, got any) {
 	if ok {
 		return
 	}
@@ -24,7 +35,7 @@ func (c *checker) want(ok bool, key, rule string, got any) {
 	if c.sources != nil {
 		line += " (from " + c.sources.Of(key) + ")"
 	}
-	c.problems = append(c.problems, line)
+	c.problems = append(c.problems, problem{line, open})
 }
 
 func (c *checker) oneOf(key, got string, allowed ...string) {
@@ -43,6 +54,24 @@ func positive[T int | float64 | Duration | Bytes](c *checker, key string, got T)
 // source)". Without sources the last part is left out. What needs the machine (files, the
 // interpreter, memory) is checked by who opens it.
 func (c *Config) Validate(sources Sources) error {
+	return invalid(c.examine(sources))
+}
+
+// Examine tells mistakes, as the error of Validate, from what keeps a configuration from being run by this program and is no
+// mistake: the model or the data are not given, or this build lacks something. Each such problem is a line of open.
+func (c *Config) Examine(sources Sources) (open []string, err error) {
+	var wrong []problem
+	for _, p := range c.examine(sources) {
+		if p.open {
+			open = append(open, p.text)
+		} else {
+			wrong = append(wrong, p)
+		}
+	}
+	return open, invalid(wrong)
+}
+
+func (c *Config) examine(sources Sources) []problem {
 	v := &checker{sources: sources}
 	v.oneOf("mode", c.Mode, "async", "sync")
 	c.checkRun(v)
@@ -52,10 +81,18 @@ func (c *Config) Validate(sources Sources) error {
 	c.checkTrain(v)
 	c.checkKeeping(v)
 	c.checkTimeouts(v)
-	if len(v.problems) == 0 {
+	return v.problems
+}
+
+func invalid(problems []problem) error {
+	if len(problems) == 0 {
 		return nil
 	}
-	return fault.New(fault.Invalid, "config.Validate", "%s", strings.Join(v.problems, "\n")).
+	lines := make([]string, len(problems))
+	for i, p := range problems {
+		lines[i] = p.text
+	}
+	return fault.New(fault.Invalid, "config.Validate", "%s", strings.Join(lines, "\n")).
 		WithHint("change these keys in the file or with --set; `steady config print` shows every key with its meaning")
 }
 
@@ -66,7 +103,8 @@ var runName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
 func ValidRunName(name string) bool { return runName.MatchString(name) }
 
 func (c *Config) checkRun(v *checker) {
-	atLeast(v, "run.steps", c.Run.Steps, 1)
+	unset := c.Run.Steps == 0 && v.sources.Of("run.steps") == "default" // there is no default that makes sense
+	v.note(c.Run.Steps >= 1, unset, "run.steps", "must be at least 1", c.Run.Steps)
 	atLeast(v, "run.validate_every", c.Run.ValidateEvery, 1)
 	atLeast(v, "run.checkpoint_every", c.Run.CheckpointEvery, 1)
 	atLeast(v, "run.continue_every", c.Run.ContinueEvery, 1)
@@ -79,8 +117,8 @@ func (c *Config) checkRun(v *checker) {
 }
 
 func (c *Config) checkInputs(v *checker) {
-	v.want(c.Model.Path != "", "model.path", "must be given", c.Model.Path)
-	v.want(c.Engine.Backend != "cuda", "engine.backend",
+	v.wantToRun(c.Model.Path != "", "model.path", "must be given", c.Model.Path)
+	v.wantToRun(c.Engine.Backend != "cuda", "engine.backend",
 		"this build has no CUDA engine, only cpu and ref (a GPU recipe can be printed, not run)", c.Engine.Backend)
 	if c.Engine.Backend != "cuda" {
 		v.oneOf("engine.backend", c.Engine.Backend, "cpu", "ref")
@@ -88,9 +126,9 @@ func (c *Config) checkInputs(v *checker) {
 	atLeast(v, "engine.threads", c.Engine.Threads, 0)
 	atLeast(v, "engine.max_sequences", c.Engine.MaxSequences, 1)
 	atLeast(v, "engine.trainer_ranks", c.Engine.TrainerRanks, 1)
-	v.want(c.Engine.TrainerRanks <= 1, "engine.trainer_ranks",
+	v.wantToRun(c.Engine.TrainerRanks <= 1, "engine.trainer_ranks",
 		"this build has no trainer that is sharded over several processes, only 1", c.Engine.TrainerRanks)
-	v.want(len(c.Data.Shards) > 0, "data.shards", "must list at least one file", c.Data.Shards)
+	v.wantToRun(len(c.Data.Shards) > 0, "data.shards", "must list at least one file", c.Data.Shards)
 	v.want(!slices.Contains(c.Data.Shards, ""), "data.shards", "must not hold an empty name", c.Data.Shards)
 	v.want(!slices.Contains(c.Data.Shards, Bundled) || len(c.Data.Shards) == 1, "data.shards",
 		"bundled stands for all shards of the demo and must be alone", c.Data.Shards)
@@ -109,13 +147,13 @@ func (c *Config) checkRollout(v *checker) {
 	atLeast(v, "rollout.staleness_threshold", r.StalenessThreshold, 1)
 	v.want(c.Mode != "async" || r.Prefill < r.StalenessThreshold, "rollout.prefill",
 		fmt.Sprintf("must be smaller than rollout.staleness_threshold (%d), or every group is too old when its turn comes", r.StalenessThreshold), r.Prefill)
-	v.want(r.StalenessPolicy != "wait" && r.StalenessPolicy != "cancel_early", "rollout.staleness_policy",
+	v.wantToRun(r.StalenessPolicy != "wait" && r.StalenessPolicy != "cancel_early", "rollout.staleness_policy",
 		"this build has only drop", r.StalenessPolicy)
 	v.oneOf("rollout.staleness_policy", r.StalenessPolicy, "drop", "wait", "cancel_early")
 	atLeast(v, "rollout.max_turns", r.MaxTurns, 1)
 	atLeast(v, "rollout.max_calls_per_turn", r.MaxCallsPerTurn, 1)
-	v.want(r.MaxCallsPerTurn <= 1, "rollout.max_calls_per_turn", "this build runs 1 call a turn", r.MaxCallsPerTurn)
 	atLeast(v, "rollout.max_turn_tokens", r.MaxTurnTokens, 0)
+	v.wantToRun(r.MaxCallsPerTurn <= 1, "rollout.max_calls_per_turn", "this build runs 1 call a turn", r.MaxCallsPerTurn)
 	atLeast(v, "rollout.max_prompt", r.MaxPrompt, 1)
 	atLeast(v, "rollout.max_response", r.MaxResponse, 1)
 	v.want(r.MaxTotal > r.MaxPrompt && r.MaxTotal <= r.MaxPrompt+r.MaxResponse, "rollout.max_total",

@@ -35,7 +35,8 @@ func ParseRoles(list string) ([]Role, error) {
 				WithHint("roles are control, data, rollout, judge, trainer, or all")
 		}
 		if slices.Contains(roles, r) {
-			return nil, fault.New(fault.Invalid, "workers.ParseRoles", "role %q is given twice", r)
+			return nil, fault.New(fault.Invalid, "workers.ParseRoles", "role %q is given twice", r).
+				WithHint("name each role once")
 		}
 		roles = append(roles, r)
 	}

@@ -156,7 +156,12 @@ func TestCommands_checkTheirInputFirst(t *testing.T) {
 		"dataset decisions DIR/file":                          "is a file, not a directory",
 		"dataset check DIR":                                   "DIR has no manifest.json",
 		"config print -f DIR/absent":                          "DIR/absent: no such file",
-		"config validate -f DIR":                              "is a directory",
+		"config print --set=run.steps=-1":                     "run.steps: must be at least 1, got -1",
+		"config print --recipe=sc-taco --set=data.dev=0":      "data.dev: must be at least 1, got 0",
+		"config print --recipe=demo --set=rollout.prefill=9 --json": "rollout.prefill: must be smaller",
+		"config validate":                  "model.path: must be given",
+		"config validate --recipe=sc-taco": "no CUDA engine",
+		"config validate -f DIR":           "is a directory",
 	} {
 		t.Run(args, func(t *testing.T) {
 			t.Parallel()
@@ -201,6 +206,25 @@ func tree(t *testing.T, dir string) string {
 		t.Fatal(err)
 	}
 	return b.String()
+}
+
+func TestConfigPrint_whatCannotRunHereIsAWarning(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"config print --recipe=demo":           "",
+		"config print":                         "warning: cannot be run as it is: model.path",
+		"config print --recipe=sc-taco":        "warning: cannot be run as it is: engine.backend",
+		"config print --recipe=sc-taco --json": "warning: cannot be run as it is: engine.backend",
+	} {
+		var out, errOut bytes.Buffer
+		code := run(strings.Fields(args), &out, &errOut)
+		if code != exitDone || !strings.Contains(errOut.String(), want) || want == "" && errOut.Len() > 0 {
+			t.Errorf("%s: status %d, want 0 and %q:\n%s", args, code, want, &errOut)
+		}
+		if text := out.String(); strings.Contains(text, "warning") || !strings.Contains(text, "run") {
+			t.Errorf("%s: prints %.200q, want the configuration and nothing else", args, text)
+		}
+	}
 }
 
 func TestCheckOutput_leavesAnOldFileAsItIs(t *testing.T) {

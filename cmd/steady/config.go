@@ -31,11 +31,18 @@ type configPrintCmd struct {
 	JSON bool `help:"Print JSON, the input of the workflow TrainRun."`
 }
 
-// Run prints the configuration.
+// Run prints the configuration, unless it has a mistake. What only keeps this program from running it is a warning.
 func (c *configPrintCmd) Run(s *streams) error {
 	cfg, sources, err := c.load("")
 	if err != nil {
 		return err
+	}
+	open, err := cfg.Examine(sources)
+	if err != nil {
+		return err
+	}
+	for _, line := range open {
+		fmt.Fprintln(s.err, "warning: cannot be run as it is:", line)
 	}
 	text := cfg.YAML(sources)
 	if c.JSON {
