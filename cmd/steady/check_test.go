@@ -221,7 +221,7 @@ func TestConfigPrint_whatCannotRunHereIsAWarning(t *testing.T) {
 		if code != exitDone || !strings.Contains(errOut.String(), want) || want == "" && errOut.Len() > 0 {
 			t.Errorf("%s: status %d, want 0 and %q:\n%s", args, code, want, &errOut)
 		}
-		if text := out.String(); strings.Contains(text, "warning") || !strings.Contains(text, "run") {
+		if text := out.String(); strings.Contains(text, "warning:") || !strings.Contains(text, "run") {
 			t.Errorf("%s: prints %.200q, want the configuration and nothing else", args, text)
 		}
 	}
