@@ -11,7 +11,7 @@ import (
 )
 
 // runDetails renders what the UI shows of a run, as Markdown.
-func runDetails(p contract.Progress, export *contract.ExportOutput, failure, report string) string {
+func runDetails(p contract.Progress, export *contract.ExportOutput, failure, warning, report string) string {
 	var b strings.Builder
 	phase := p.Phase
 	if p.Paused {
@@ -23,6 +23,9 @@ func runDetails(p contract.Progress, export *contract.ExportOutput, failure, rep
 	}
 	if failure != "" {
 		fmt.Fprintf(&b, "**Failure:** %s\n\n", failure)
+	}
+	if warning != "" {
+		fmt.Fprintf(&b, "**Warning:** %s\n\n", warning)
 	}
 	if p.Dataset != "" {
 		fmt.Fprintf(&b, "Data: %s\n\n", p.Dataset)

@@ -79,16 +79,8 @@ func (p *permutation) at(seed uint64, epoch, n, i int) int {
 func (l *loop) listen() {
 	workflow.Go(l.ctx, func(ctx workflow.Context) {
 		s := workflow.NewSelector(ctx)
-		s.AddReceive(l.groupDone(), func(c workflow.ReceiveChannel, _ bool) {
-			var d contract.GroupDone
-			c.Receive(ctx, &d)
-			l.applyDone(d)
-		})
-		s.AddReceive(l.control(), func(c workflow.ReceiveChannel, _ bool) {
-			var q contract.Control
-			c.Receive(ctx, &q)
-			l.applyControl(q)
-		})
+		s.AddReceive(l.groupDone(), func(c workflow.ReceiveChannel, _ bool) { l.applyDone(receive[contract.GroupDone](ctx, c)) })
+		s.AddReceive(l.control(), func(c workflow.ReceiveChannel, _ bool) { l.applyControl(receive[contract.Control](ctx, c)) })
 		for ctx.Err() == nil {
 			s.Select(ctx)
 		}
@@ -96,16 +88,16 @@ func (l *loop) listen() {
 }
 
 func (l *loop) drain() {
-	var d contract.GroupDone
-	for l.groupDone().ReceiveAsync(&d) {
-		l.applyDone(d)
-		d = contract.GroupDone{}
+	drain(l.groupDone(), l.applyDone)
+	drain(l.control(), l.applyControl)
+}
+
+// unreadable reports whether a signal could not be read, and logs that it changes nothing.
+func (l *loop) unreadable(err error) bool {
+	if err != nil {
+		workflow.GetLogger(l.ctx).Warn("a signal was not applied", "error", err)
 	}
-	var q contract.Control
-	for l.control().ReceiveAsync(&q) {
-		l.applyControl(q)
-		q = contract.Control{}
-	}
+	return err != nil
 }
 
 func (l *loop) groupDone() workflow.ReceiveChannel {
@@ -117,7 +109,10 @@ func (l *loop) control() workflow.ReceiveChannel {
 }
 
 // applyDone is idempotent: a second message of a group, or one of a group that is not open, changes nothing.
-func (l *loop) applyDone(d contract.GroupDone) {
+func (l *loop) applyDone(d contract.GroupDone, err error) {
+	if l.unreadable(err) {
+		return
+	}
 	for i := range l.st.Open {
 		g := &l.st.Open[i]
 		if g.N == d.N && g.Tag == d.Tag && !g.Done && g.Failed == "" {
@@ -127,7 +122,10 @@ func (l *loop) applyDone(d contract.GroupDone) {
 	}
 }
 
-func (l *loop) applyControl(q contract.Control) {
+func (l *loop) applyControl(q contract.Control, err error) {
+	if l.unreadable(err) {
+		return
+	}
 	if q.Pause {
 		l.st.Paused = true
 	}

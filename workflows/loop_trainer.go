@@ -112,7 +112,7 @@ func (l *loop) progress() contract.Progress {
 
 func (l *loop) show(phase string) {
 	l.phase = phase
-	workflow.SetCurrentDetails(l.ctx, runDetails(l.progress(), nil, "", ""))
+	workflow.SetCurrentDetails(l.ctx, runDetails(l.progress(), nil, "", "", ""))
 }
 
 // report shows step t, and tells TrainRun often enough for a person and seldom enough for its history.

@@ -2,6 +2,7 @@ package workflows
 
 import (
 	"encoding/json"
+	"fmt"
 
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
@@ -33,6 +34,7 @@ type run struct {
 	progress contract.Progress
 	export   *contract.ExportOutput
 	failure  string
+	warning  string // why the last signal had no effect
 	report   string
 	loopOpen bool
 	pending  contract.Control // commands that came before the loop was open
@@ -164,10 +166,7 @@ func (r *run) handlers(ctx workflow.Context) error {
 			func(ctx workflow.Context, q contract.StopRequest) error {
 				return r.command(ctx, contract.Control{StopAt: max(q.Step, r.progress.Step+1)})
 			},
-			func(q contract.StopRequest) error {
-				return r.refuse(q.Step != 0 && (q.Step <= r.progress.Step || r.progress.Steps > 0 && q.Step > r.progress.Steps),
-					"stop_after_step: the step must be 0 or lie ahead, and not after the last step")
-			},
+			r.checkStop,
 		},
 	}
 	for _, u := range updates {
@@ -189,8 +188,11 @@ func (r *run) listen(ctx workflow.Context) {
 	workflow.Go(ctx, func(ctx workflow.Context) {
 		s := workflow.NewSelector(ctx)
 		s.AddReceive(progress, func(c workflow.ReceiveChannel, _ bool) {
-			var p contract.Progress
-			c.Receive(ctx, &p)
+			p, err := receive[contract.Progress](ctx, c)
+			if err != nil {
+				r.warn(ctx, err)
+				return
+			}
 			p.Dataset = r.progress.Dataset
 			r.progress = p
 			r.show(ctx, p.Phase)
@@ -204,8 +206,15 @@ func (r *run) listen(ctx workflow.Context) {
 			r.signalled(ctx, contract.Control{Resume: true})
 		})
 		s.AddReceive(stop, func(c workflow.ReceiveChannel, _ bool) {
-			var q contract.StopRequest
-			c.Receive(ctx, &q)
+			q, err := receive[contract.StopRequest](ctx, c)
+			if err != nil {
+				r.warn(ctx, fmt.Errorf(`%w; want {"step": N}, or 0 for the step in progress`, err))
+				return
+			}
+			if err := r.checkStop(q); err != nil {
+				r.warn(ctx, err)
+				return
+			}
 			r.signalled(ctx, contract.Control{StopAt: max(q.Step, r.progress.Step+1)})
 		})
 		for ctx.Err() == nil {
@@ -216,8 +225,22 @@ func (r *run) listen(ctx workflow.Context) {
 
 func (r *run) signalled(ctx workflow.Context, c contract.Control) {
 	if err := r.command(ctx, c); err != nil {
-		workflow.GetLogger(ctx).Warn("a command by signal was not applied", "error", err)
+		r.warn(ctx, err)
 	}
+}
+
+// warn says that a signal had no effect: in the log and, until the next command is applied, in the details. A signal has no
+// answer, and the run goes on.
+func (r *run) warn(ctx workflow.Context, err error) {
+	r.warning = message(err)
+	workflow.GetLogger(ctx).Warn("a signal was not applied", "error", err)
+	r.show(ctx, r.progress.Phase)
+}
+
+// checkStop refuses a step after which the run cannot end.
+func (r *run) checkStop(q contract.StopRequest) error {
+	return r.refuse(q.Step != 0 && (q.Step <= r.progress.Step || r.progress.Steps > 0 && q.Step > r.progress.Steps),
+		"stop_after_step: the step must be 0 or lie ahead, and not after the last step")
 }
 
 func (r *run) refuse(bad bool, why string) error {
@@ -232,6 +255,7 @@ func (r *run) refuse(bad bool, why string) error {
 
 // command hands c to the loop, or keeps it until the loop starts.
 func (r *run) command(ctx workflow.Context, c contract.Control) error {
+	r.warning = ""
 	r.progress.Paused = c.Pause || r.progress.Paused && !c.Resume
 	r.pending.Pause = r.progress.Paused
 	if c.StopAt > 0 {
@@ -247,6 +271,6 @@ func (r *run) command(ctx workflow.Context, c contract.Control) error {
 
 func (r *run) show(ctx workflow.Context, phase string) {
 	r.progress.Phase = phase
-	workflow.SetCurrentDetails(ctx, runDetails(r.progress, r.export, r.failure, r.report))
+	workflow.SetCurrentDetails(ctx, runDetails(r.progress, r.export, r.failure, r.warning, r.report))
 	upsert(ctx, r.spec, r.progress)
 }

@@ -1,6 +1,11 @@
 package contract
 
-import "github.com/steadyrl/steady/internal/record"
+import (
+	"bytes"
+	"encoding/json"
+
+	"github.com/steadyrl/steady/internal/record"
+)
 
 // LoopInput starts or continues TrainLoop.
 type LoopInput struct {
@@ -114,6 +119,14 @@ type Control struct {
 // StopRequest ends the run after a step: Step 0 means after the step in progress.
 type StopRequest struct {
 	Step int `json:"step"`
+}
+
+// UnmarshalJSON refuses other keys: a misspelt step would be 0 and end the run at once.
+func (r *StopRequest) UnmarshalJSON(data []byte) error {
+	type plain StopRequest // without this method
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	return dec.Decode((*plain)(r))
 }
 
 // GroupDone tells the loop that a group has finished.

@@ -225,7 +225,7 @@ func TestLayers_aViolationIsFound(t *testing.T) {
 var workflowImports = []string{
 	"cmp", "encoding/json", "errors", "fmt", "maps", "math", "slices", "sort", "strconv", "strings", "time",
 	module + "/internal/artifact", module + "/internal/contract", module + "/internal/fault", module + "/internal/record", module + "/internal/rng",
-	"go.temporal.io/sdk/log", "go.temporal.io/sdk/temporal", "go.temporal.io/sdk/workflow", "go.temporal.io/sdk/worker", "go.temporal.io/api/enums/v1",
+	"go.temporal.io/sdk/converter", "go.temporal.io/sdk/log", "go.temporal.io/sdk/temporal", "go.temporal.io/sdk/workflow", "go.temporal.io/sdk/worker", "go.temporal.io/api/enums/v1",
 }
 
 func TestLayers_workflowsImportOnlyPurePackages(t *testing.T) {
