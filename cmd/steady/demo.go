@@ -201,7 +201,7 @@ func watch(ctx context.Context, l *local, run client.WorkflowRun, display *ui.Di
 		select {
 		case e := <-ended:
 			showProgress(ctx, l, run.GetID(), display)
-			return e.out, runError(ctx, e.err)
+			return e.out, runError(ctx, run.GetID(), e.err)
 		case <-tick.C:
 			showProgress(ctx, l, run.GetID(), display)
 			if n%10 == 0 {
@@ -278,18 +278,46 @@ func uiRow(r contract.DevRow) ui.DevRow {
 	}
 }
 
-// runError turns the end of a workflow into an error for a person: the innermost failure and its hint.
-func runError(ctx context.Context, err error) error {
+// runError turns the end of a workflow into an error for a person: what happened, and what to do.
+func runError(ctx context.Context, name string, err error) error {
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	if temporal.IsCanceledError(err) {
-		return &exitError{exitInterrupted, errors.New("the run was cancelled; what was finished is kept")}
+	code, text := exitRunFailed, ""
+	again := fmt.Sprintf("start another with --fresh; add --set run.init_run=%s to go on from its newest checkpoint", name)
+	app, isApp := errors.AsType[*temporal.ApplicationError](err)
+	_, gone := errors.AsType[*serviceerror.NotFound](err)
+	switch {
+	case temporal.IsCanceledError(err):
+		code, text = exitInterrupted, "was cancelled"
+	case gone:
+		text = "is gone from the Temporal server: it was deleted, or the server's database was"
+	case isApp:
+		text = fmt.Sprintf("failed: %s (%s)", app.Message(), app.Type())
+		again = fmt.Sprintf("read the report and `steady ledger %s`; then %s", name, again)
+	default:
+		text = ended(err)
 	}
-	if app, ok := errors.AsType[*temporal.ApplicationError](err); ok {
-		return &exitError{exitRunFailed, fmt.Errorf("the run failed: %s (%s)", app.Message(), app.Type())}
+	return &exitError{code, fault.New(fault.Lost, "", "the run %s %s; what was finished is kept", name, text).WithHint("%s", again)}
+}
+
+// ended says how a workflow ended that did not fail by an error of its own.
+func ended(err error) string {
+	cause := err
+	if exec, ok := errors.AsType[*temporal.WorkflowExecutionError](err); ok {
+		cause = exec.Unwrap()
 	}
-	return &exitError{exitRunFailed, fmt.Errorf("the run failed: %w", err)}
+	switch e := cause.(type) { //nolint:errorlint // what ended the run itself, not a part of it
+	case *temporal.TerminatedError:
+		return "was terminated"
+	case *temporal.TimeoutError:
+		return "ran out of the time that it was given at its start"
+	case *temporal.ActivityError:
+		return fmt.Sprintf("failed: activity %s: %v", e.ActivityType().GetName(), e.Unwrap())
+	case *temporal.ChildWorkflowExecutionError:
+		return fmt.Sprintf("failed: its workflow %s: %v", e.WorkflowID(), e.Unwrap())
+	}
+	return fmt.Sprintf("failed: %v", cause)
 }
 
 func (d *demoCmd) copyReport(ctx context.Context, l *local, id string, display *ui.Display) error {

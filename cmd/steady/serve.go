@@ -155,6 +155,7 @@ func (l *local) start(ctx context.Context, f serverFlags, e engineFlags, console
 	}
 	log, closeLog, err := obs.NewLogger(obs.Options{
 		Level: e.LogLevel, File: filepath.Join(f.Data, "logs", "steady.log"), Console: console, ConsoleLevel: "warn",
+		OnLost: func(err error) { event("the log cannot be written, lines are lost: %v", err) },
 	})
 	if err != nil {
 		return err

@@ -23,6 +23,9 @@ type Options struct {
 	ConsoleLevel string
 	// File, if not empty, gets one JSON object a line and is appended to; its folder is created.
 	File string
+	// OnLost, which may be nil, is told of the first line that File could not take, on a full disk for example. The logger goes on,
+	// without that file if need be.
+	OnLost func(error)
 }
 
 // NewLogger returns a logger and a function that flushes and closes it.
@@ -45,16 +48,17 @@ func NewLogger(o Options) (*zap.Logger, func() error, error) {
 	}
 	if o.File != "" {
 		if err := os.MkdirAll(filepath.Dir(o.File), 0o755); err != nil {
-			return nil, nil, fault.New(fault.Invalid, op, "%w", err)
+			return nil, nil, fault.New(fault.Invalid, op, "%w", err).WithHint("choose a writable log file")
 		}
 		f, err := os.OpenFile(o.File, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 		if err != nil {
 			return nil, nil, fault.New(fault.Invalid, op, "%w", err).WithHint("choose a writable log file")
 		}
 		closeFile = func() error { return errors.Join(f.Sync(), f.Close()) }
-		cores = append(cores, zapcore.NewCore(zapcore.NewJSONEncoder(fileEncoding()), zapcore.Lock(f), level))
+		cores = append(cores, zapcore.NewCore(zapcore.NewJSONEncoder(fileEncoding()), zapcore.Lock(&sink{WriteSyncer: f, lost: o.OnLost}), level))
 	}
-	return zap.New(zapcore.NewTee(cores...)), closeFile, nil
+	// A console that is closed has nobody to tell; by default zap would write to standard error, into the display of a run.
+	return zap.New(zapcore.NewTee(cores...), zap.ErrorOutput(zapcore.AddSync(io.Discard))), closeFile, nil
 }
 
 func parseLevel(text string, standard zapcore.Level) (zapcore.Level, error) {

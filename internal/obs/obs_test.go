@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -69,6 +71,66 @@ func TestNewLogger_refusesUnknownLevels(t *testing.T) {
 		if _, _, err := NewLogger(o); fault.KindOf(err) != fault.Invalid {
 			t.Errorf("NewLogger(%+v): error = %v, want Invalid", o, err)
 		}
+	}
+}
+
+func TestNewLogger_aFileThatTakesNothingIsSaidOnce(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip("there is no device that is always full")
+	}
+	var lost []error
+	var console bytes.Buffer
+	l, _, err := NewLogger(Options{File: "/dev/full", Console: &console, OnLost: func(err error) { lost = append(lost, err) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		l.Info("line")
+	}
+	if len(lost) != 1 || !errors.Is(lost[0], syscall.ENOSPC) {
+		t.Errorf("told of %v, want one full device", lost)
+	}
+	if got := strings.Count(console.String(), "line"); got != 3 {
+		t.Errorf("the console has %d lines, want 3", got)
+	}
+	l, _, err = NewLogger(Options{File: "/dev/full"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Error("nobody is told")
+}
+
+// broken fails as a closed pipe does.
+type broken struct{ writes int }
+
+func (b *broken) Write([]byte) (int, error) { b.writes++; return 0, syscall.EPIPE }
+
+// What zap cannot write must not reach standard error, where the display of a run is. This test binary is the program.
+func TestNewLogger_keepsItsTroublesToItself(t *testing.T) {
+	const variable = "STEADY_TEST_OBS"
+	if os.Getenv(variable) != "" {
+		b := &broken{}
+		l, _, err := NewLogger(Options{File: "/dev/full", Console: b})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Warn("line")
+		if b.writes == 0 {
+			t.Error("the console was not tried")
+		}
+		return
+	}
+	t.Parallel()
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip("there is no device that is always full")
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestNewLogger_keepsItsTroublesToItself$")
+	cmd.Env = append(os.Environ(), variable+"=1")
+	var errOut bytes.Buffer
+	cmd.Stderr = &errOut
+	if out, err := cmd.Output(); err != nil || errOut.Len() > 0 {
+		t.Errorf("%v, standard error %q, output %s; want nothing", err, &errOut, out)
 	}
 }
 
