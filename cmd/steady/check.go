@@ -86,8 +86,10 @@ func tryWrite(path string) error {
 		return err
 	case st.IsDir():
 		return &os.PathError{Op: "write", Path: path, Err: syscall.EISDIR}
+	case st.Mode().Type() == os.ModeNamedPipe && filepath.Dir(path) != "/dev":
+		return errors.New("it is a pipe, which would wait for a reader")
 	case !st.Mode().IsRegular():
-		return nil // a device or a pipe: opening one can block or have an effect
+		return nil // a device: opening one can have an effect
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/steadyrl/steady/internal/artifact"
@@ -31,6 +32,9 @@ func newBench(t *testing.T) bench {
 echo "$@" >> "`+b.path("started")+`"; exit 1`)
 	testutil.WriteScript(t, b.dir, "notpython", "exit 3")
 	b.write("file", "text")
+	if err := syscall.Mkfifo(b.path("pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	return b
 }
 
@@ -152,6 +156,15 @@ func TestCommands_checkTheirInputFirst(t *testing.T) {
 		"verify-export DIR":                                   "DIR has no certificate.json",
 		"dataset":                                             "decisions",
 		"dataset funnel":                                      "dir",
+		"report r --out=DIR/pipe":                             "it is a pipe",
+		"demo --report=DIR/pipe":                              "it is a pipe",
+		"pretrain --short=-1":                                 "--short -1: want at least 0",
+		"pretrain --full=-1":                                  "--full -1: want at least 0",
+		"pretrain --threads=-1":                               "--threads -1: want at least 0",
+		"pretrain --out=DIR/file":                             "not a directory",
+		"pretrain --out=":                                     `--out ""`,
+		"version more":                                        "unexpected argument",
+		"nope":                                                "unexpected argument",
 		"dataset funnel DIR/absent":                           "DIR/absent: no such file",
 		"dataset decisions DIR/file":                          "is a file, not a directory",
 		"dataset check DIR":                                   "DIR has no manifest.json",
@@ -224,6 +237,32 @@ func TestConfigPrint_whatCannotRunHereIsAWarning(t *testing.T) {
 		if text := out.String(); strings.Contains(text, "warning:") || !strings.Contains(text, "run") {
 			t.Errorf("%s: prints %.200q, want the configuration and nothing else", args, text)
 		}
+	}
+}
+
+func TestReport_goesToStandardOutputOnDemand(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.store(b.path("data"))
+	var out, errOut bytes.Buffer
+	code := run([]string{"report", "r", "--data", b.path("data"), "--out", "-"}, &out, &errOut)
+	if code != exitDone || !strings.HasPrefix(out.String(), "<!") || !strings.HasSuffix(strings.TrimSpace(out.String()), "</html>") || errOut.Len() == 0 {
+		t.Errorf("status %d, standard output %.80q, standard error %q; want the page and the summary apart", code, &out, &errOut)
+	}
+}
+
+func TestVersion_isACommandAndAFlag(t *testing.T) {
+	t.Parallel()
+	var texts []string
+	for _, args := range []string{"version", "--version"} {
+		var out, errOut bytes.Buffer
+		if code := run([]string{args}, &out, &errOut); code != exitDone || errOut.Len() > 0 {
+			t.Errorf("%s: status %d, %s", args, code, &errOut)
+		}
+		texts = append(texts, out.String())
+	}
+	if texts[0] != texts[1] || !strings.HasPrefix(texts[0], "steady ") {
+		t.Errorf("%q, want the same version twice", texts)
 	}
 }
 

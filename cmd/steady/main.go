@@ -71,6 +71,9 @@ func run(args []string, out, errOut io.Writer) int {
 		fmt.Fprintln(errOut, "error:", err)
 		return exitUsage
 	}
+	if slices.Equal(args, []string{"--version"}) {
+		args = []string{"version"}
+	}
 	parsed, err := parser.Parse(args)
 	if code >= 0 { // --help
 		return code

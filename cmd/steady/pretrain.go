@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -22,6 +23,9 @@ type pretrainCmd struct {
 
 // Run trains the model and writes it.
 func (p *pretrainCmd) Run(ctx context.Context, s *streams) error {
+	if err := errors.Join(checkAtLeast("--short", p.Short, 0), checkAtLeast("--full", p.Full, 0), checkAtLeast("--threads", p.Threads, 0), checkDir("--out", p.Out)); err != nil {
+		return err
+	}
 	o := pretrain.Default()
 	if p.Short > 0 {
 		o.ShortSteps = p.Short

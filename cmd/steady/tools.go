@@ -284,13 +284,16 @@ func listed(store *artifact.Files, name string) string {
 
 type reportCmd struct {
 	runFlags
-	Out string `help:"Where to write the page." default:"report.html" type:"path"`
+	Out string `help:"Where to write the page; - for standard output." default:"report.html" type:"path"`
 }
 
 // Run renders the report of a run, finished or not.
 func (c *reportCmd) Run(ctx context.Context, s *streams) error {
-	if err := checkOutput("--out", c.Out); err != nil {
-		return err
+	const stdout = "-"
+	if c.Out != stdout {
+		if err := checkOutput("--out", c.Out); err != nil {
+			return err
+		}
 	}
 	store, l, err := c.open(ctx)
 	if err != nil {
@@ -302,6 +305,11 @@ func (c *reportCmd) Run(ctx context.Context, s *streams) error {
 	}
 	var page strings.Builder
 	if err := report.Render(&page, d); err != nil {
+		return err
+	}
+	if c.Out == stdout {
+		fmt.Fprint(s.err, report.Summary(d))
+		_, err = fmt.Fprint(s.out, page.String())
 		return err
 	}
 	if err := os.WriteFile(c.Out, []byte(page.String()), 0o644); err != nil { //nolint:gosec // a report is for everybody
