@@ -208,6 +208,31 @@ func TestCommands_checkTheirInputFirst(t *testing.T) {
 	}
 }
 
+// A record that cannot be read is a difference (status 5), is named, and comes with what to do.
+func TestCommands_nameADamagedRecord(t *testing.T) {
+	t.Parallel()
+	for _, file := range []string{"run.json", "l0/ledger/000001.json", "l0/ledger/end.json"} {
+		for _, text := range []string{"", "{", "not JSON", "[]", "\x00\x01"} {
+			b := newBench(t)
+			b.store(b.path("data"))
+			b.write("data/store/runs/r/"+file, text)
+			got, code := b.steady("ledger", "r", "--data=DIR/data")
+			if code != exitMismatch || !strings.Contains(got, "error: runs/r/"+file+" is damaged") || !strings.Contains(got, "try: ") {
+				t.Errorf("%s with %q: status %d, %swant 5, the file and what to do", file, text, code, got)
+			}
+		}
+	}
+}
+
+func TestWorker_aWrongProfileOfTemporal(t *testing.T) {
+	b := newBench(t)
+	b.write("temporal.toml", `{"`)
+	t.Setenv("TEMPORAL_CONFIG_FILE", b.path("temporal.toml"))
+	if got, code := b.steady("worker", "--data=DIR/data"); code != exitUsage || !strings.Contains(got, "try: check the variables TEMPORAL_CONFIG_FILE") {
+		t.Errorf("status %d, %swant 2 and the variables", code, got)
+	}
+}
+
 // tree lists the names below a folder.
 func tree(t *testing.T, dir string) string {
 	t.Helper()

@@ -80,7 +80,8 @@ func (w *workerCmd) Run(ctx context.Context, s *streams) error {
 	}
 	opts, err := envconfig.LoadDefaultClientOptions()
 	if err != nil {
-		return fault.New(fault.Invalid, "worker", "Temporal configuration: %w", err)
+		return fault.New(fault.Invalid, "worker", "Temporal configuration: %w", err).
+			WithHint("check the variables TEMPORAL_CONFIG_FILE and TEMPORAL_PROFILE, and the file that they name")
 	}
 	opts.Logger = obs.SDKLogger(log)
 	c, err := client.DialContext(ctx, opts)

@@ -84,7 +84,7 @@ func GetJSON(ctx context.Context, s Store, name string, v any) (Ref, error) {
 		return Ref{}, err
 	}
 	if err := json.Unmarshal(data, v); err != nil {
-		return Ref{}, fault.New(fault.Corrupt, "artifact.GetJSON", "%s: %w", name, err)
+		return Ref{}, unreadable("artifact.GetJSON", name, err)
 	}
 	return ref, nil
 }
@@ -96,9 +96,14 @@ func FetchJSON(ctx context.Context, s Store, ref Ref, v any) error {
 		return err
 	}
 	if err := json.Unmarshal(data, v); err != nil {
-		return fault.New(fault.Corrupt, "artifact.FetchJSON", "%s: %w", ref.Name, err)
+		return unreadable("artifact.FetchJSON", ref.Name, err)
 	}
 	return nil
+}
+
+func unreadable(op, name string, err error) error {
+	return fault.New(fault.Corrupt, op, "%s is damaged: %w", name, err).
+		WithHint("restore the file from a copy of the store, or start another run")
 }
 
 func encode(name string, v any) ([]byte, error) {

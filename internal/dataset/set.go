@@ -46,7 +46,8 @@ func Open(dir string) (*Set, error) {
 		for i, r := range rows {
 			var p Problem
 			if err := errors.Join(json.Unmarshal([]byte(r.Public), &p), json.Unmarshal([]byte(r.Samples), &p.Samples)); err != nil {
-				return nil, fault.New(fault.Corrupt, "dataset.Open", "%s row %d: %w", splitFile(split), i, err)
+				return nil, fault.New(fault.Corrupt, "dataset.Open", "%s row %d cannot be read: %w", splitFile(split), i, err).
+					WithHint("prepare the data set again: another version of the program wrote it, or it is damaged")
 			}
 			p.Statement = r.Prompt
 			s.problems[split] = append(s.problems[split], p)
