@@ -95,7 +95,7 @@ func (d *demoCmd) follow(c *config.Config) engineFlags {
 
 // check looks at all input before anything starts.
 func (d *demoCmd) check(ctx context.Context, cfg *config.Config, text []byte) error {
-	err := errors.Join(checkName("--run", d.Name), d.serverFlags.check(ctx), d.processFlags.check(ctx), checkOutput("--report", d.ReportTo), workers.CheckInputs(cfg))
+	err := errors.Join(checkName("--run", d.Name), d.serverFlags.check(ctx), d.processFlags.check(ctx), checkOutput("--report", d.ReportTo), workers.CheckInputs(ctx, cfg))
 	if err != nil {
 		return err
 	}

@@ -95,6 +95,11 @@ type trajectoryExportCmd struct {
 
 // Run writes the trajectories in the order of their groups, or of the validation.
 func (c *trajectoryExportCmd) Run(ctx context.Context, s *streams) error {
+	if c.Out != "-" {
+		if err := checkOutput("--out", c.Out); err != nil {
+			return err
+		}
+	}
 	run, err := c.open(ctx)
 	if err != nil {
 		return err

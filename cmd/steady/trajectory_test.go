@@ -46,7 +46,7 @@ func TestTrajectory_showAndExport(t *testing.T) {
 		{"export r --group 3", exitUsage, 0, nil, "nothing is kept"},
 		{"export r --step 7", exitUsage, 0, nil, "no batch of step 7"},
 		{"export r --step 1 --group 0", exitUsage, 0, nil, "can't be used together"},
-		{"export r --out " + file + "/x", exitUsage, 0, nil, "trajectory export"},
+		{"export r --out " + file + "/x", exitUsage, 0, nil, "--out"},
 	} {
 		code, out, errOut := steady(t, append([]string{"trajectory"}, append(strings.Fields(tt.args), "--data", data)...)...)
 		if code != tt.code || tt.err == "" && errOut != "" || !strings.Contains(errOut, tt.err) || (code != exitDone && out != "") {
