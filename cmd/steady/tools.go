@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,8 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/steadyrl/steady/config"
 	"github.com/steadyrl/steady/internal/artifact"
 	"github.com/steadyrl/steady/internal/devserver"
@@ -21,7 +18,6 @@ import (
 	"github.com/steadyrl/steady/internal/engine/cpu"
 	"github.com/steadyrl/steady/internal/export"
 	"github.com/steadyrl/steady/internal/fault"
-	"github.com/steadyrl/steady/internal/judge"
 	"github.com/steadyrl/steady/internal/ledger"
 	"github.com/steadyrl/steady/internal/model"
 	"github.com/steadyrl/steady/internal/record"
@@ -125,64 +121,6 @@ func printJSON(w io.Writer, v any) error {
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
 		return fault.New(fault.Internal, "print", "%w", err)
-	}
-	return nil
-}
-
-type judgeCmd struct {
-	sandboxFlags
-	Cases string `required:"" type:"existingfile" placeholder:"FILE" help:"JSON Lines: {\"id\", \"response_text\", \"tests\": [{\"input\", \"output\"}]}."`
-}
-
-// Run judges every case, side by side, and prints the verdicts in order.
-func (c *judgeCmd) Run(ctx context.Context, s *streams) error {
-	box, err := c.open(ctx, s.err)
-	if err != nil {
-		return err
-	}
-	defer box.Close() //nolint:errcheck // nothing runs any more
-	f, err := os.Open(c.Cases)
-	if err != nil {
-		return fault.New(fault.Invalid, "judge", "%w", err)
-	}
-	defer f.Close()
-	j := judge.New(judge.Options{Runner: box})
-	type result struct {
-		ID json.RawMessage `json:"id"`
-		judge.Verdict
-	}
-	var pending []chan result
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(2 * box.Slots())
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 1<<30)
-	for n := 1; lines.Scan(); n++ {
-		var in struct {
-			ID       json.RawMessage `json:"id"`
-			Response string          `json:"response_text"`
-			Tests    []judge.Test    `json:"tests"`
-		}
-		if err := json.Unmarshal(lines.Bytes(), &in); err != nil {
-			return fault.New(fault.Invalid, "judge", "%s line %d: %w", c.Cases, n, err)
-		}
-		out := make(chan result, 1)
-		pending = append(pending, out)
-		g.Go(func() error {
-			v, err := j.Judge(ctx, in.Response, in.Tests)
-			out <- result{in.ID, v}
-			return err
-		})
-	}
-	if err := lines.Err(); err != nil {
-		return fault.New(fault.Invalid, "judge", "%s: %w", c.Cases, err)
-	}
-	if err := g.Wait(); err != nil {
-		return err
-	}
-	for _, p := range pending {
-		if err := printJSON(s.out, <-p); err != nil {
-			return err
-		}
 	}
 	return nil
 }
