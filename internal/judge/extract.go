@@ -5,57 +5,67 @@ import "strings"
 const (
 	thinkOpen  = "<think>"
 	thinkClose = "</think>"
+	// turnOpen on a line of its own begins an assistant turn, the other two end one.
+	turnOpen  = "<|im_start|>assistant"
+	turnClose = "<|im_end|>"
+	textEnd   = "<|endoftext|>"
 	// maxIndent is the largest indentation of a fence; four blanks would make it text.
 	maxIndent = 3
 )
 
-// ExtractCode returns the submitted program of the last assistant segment: the last closed fenced code block after the
-// last reasoning. ok is false if there is none, if reasoning is opened and not closed, or if a fence is
-// left open at the end, because then the answer was cut. The code may be empty.
-func ExtractCode(segment string) (code string, ok bool) {
+// ExtractCode returns the submitted program of a response: the last closed fenced code block after the last reasoning in
+// the last assistant segment. ok is false if there is none, or if reasoning is opened and not closed. A fence that is
+// left open takes nothing away from the closed blocks before it. The code may be empty.
+//
+// The segment is what follows the last line that opens an assistant turn, or the whole response if there is none, up
+// to the first mark that ends a turn or the text.
+func ExtractCode(response string) (code string, ok bool) {
+	segment := lastSegment(response)
 	if i := strings.LastIndex(segment, thinkClose); i >= 0 {
 		segment = segment[i+len(thinkClose):]
 	}
-	if strings.Contains(segment, thinkOpen) && opensReasoning(segment) {
-		return "", false
-	}
 	var body strings.Builder
 	var open fence
-	inside := false
+	inside, reasoning := false, false
 	for line := range strings.Lines(segment) {
 		f, isFence := parseFence(line)
 		switch {
 		case inside && isFence && f.closes(open):
-			code, ok, inside = body.String(), true, false
+			// A mark of reasoning in a closed block is a part of the program.
+			code, ok, inside, reasoning = body.String(), true, false, false
 		case inside:
 			body.WriteString(open.unindent(line))
+			reasoning = reasoning || strings.Contains(line, thinkOpen)
+		case strings.Contains(line, thinkOpen):
+			return "", false
 		case isFence && f.opens():
 			open, inside = f, true
 			body.Reset()
 		}
 	}
-	if inside {
+	if reasoning {
 		return "", false
 	}
 	return code, ok
 }
 
-// opensReasoning reports whether a reasoning mark stands outside of code, where it could be a part of the program.
-func opensReasoning(segment string) bool {
-	var open fence
-	inside := false
-	for line := range strings.Lines(segment) {
-		f, isFence := parseFence(line)
-		switch {
-		case inside && isFence && f.closes(open):
-			inside = false
-		case !inside && strings.Contains(line, thinkOpen):
-			return true
-		case !inside && isFence && f.opens():
-			open, inside = f, true
+// lastSegment returns the text of the last assistant turn, without its marks.
+func lastSegment(response string) string {
+	for end := len(response); ; {
+		i := strings.LastIndex(response[:end], turnOpen)
+		if i < 0 {
+			break
 		}
+		rest := strings.TrimPrefix(response[i+len(turnOpen):], "\r")
+		if (i == 0 || response[i-1] == '\n') && (rest == "" || rest[0] == '\n') {
+			response = rest
+			break
+		}
+		end = i
 	}
-	return false
+	response, _, _ = strings.Cut(response, turnClose)
+	response, _, _ = strings.Cut(response, textEnd)
+	return response
 }
 
 // fence is a line that starts with at least three backquotes or tildes.
