@@ -3,11 +3,13 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -179,31 +181,10 @@ func TestJudge_goodCases(t *testing.T) {
 	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var out, errOut bytes.Buffer
-	if code := run([]string{"judge", "--cases", path}, &out, &errOut); code != exitDone {
-		t.Fatalf("exit status %d: %s", code, errOut.String())
-	}
-	type verdict struct {
-		ID       json.RawMessage `json:"id"`
-		FormatOK bool            `json:"format_ok"`
-		Passed   int             `json:"passed"`
-		Total    int             `json:"total"`
-		Kind     string          `json:"kind"`
-		Tests    []struct {
-			Kind string `json:"kind"`
-		} `json:"tests"`
-	}
 	var got []string
-	for line := range strings.Lines(out.String()) {
-		var v verdict
-		if err := json.Unmarshal([]byte(line), &v); err != nil || v.Tests == nil {
-			t.Fatalf("line %q: %v, tests %v", line, err, v.Tests)
-		}
+	for _, v := range judgeFile(t, path) {
 		text := string(v.ID) + " " + v.Kind + " " + strconv.FormatBool(v.FormatOK) + " " + strconv.Itoa(v.Passed) + "/" + strconv.Itoa(v.Total)
-		for _, test := range v.Tests {
-			text += " " + test.Kind
-		}
-		got = append(got, text)
+		got = append(got, strings.Join(append([]string{text}, v.kinds()...), " "))
 	}
 	want := []string{
 		`"a" no_tests false 0/0`,
@@ -215,5 +196,141 @@ func TestJudge_goodCases(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("verdicts (-want +got):\n%s", diff)
+	}
+}
+
+// printed is what the tests read of a line that `steady judge` prints.
+type printed struct {
+	ID       json.RawMessage `json:"id"`
+	FormatOK bool            `json:"format_ok"`
+	Passed   int             `json:"passed"`
+	Total    int             `json:"total"`
+	Kind     string          `json:"kind"`
+	Tests    []struct {
+		Kind string  `json:"kind"`
+		Wall float64 `json:"wall_s"`
+	} `json:"tests"`
+}
+
+func (p printed) kinds() []string {
+	list := []string{}
+	for _, test := range p.Tests {
+		list = append(list, test.Kind)
+	}
+	return list
+}
+
+// judgeFile runs the command, which must end well, and reads what it prints.
+func judgeFile(t *testing.T, path string, args ...string) []printed {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	if code := run(append([]string{"judge", "--cases", path}, args...), &out, &errOut); code != exitDone {
+		t.Fatalf("exit status %d: %s", code, errOut.String())
+	}
+	var list []printed
+	for line := range strings.Lines(out.String()) {
+		var v printed
+		if err := json.Unmarshal([]byte(line), &v); err != nil || v.Tests == nil {
+			t.Fatalf("line %q: %v; want an object with a list of tests", line, err)
+		}
+		list = append(list, v)
+	}
+	return list
+}
+
+// A part of the judge's suite, through the command: the same verdicts, in the order of the file, which is from slow to fast
+// here, so that a command that prints what is ready would be found out.
+func TestJudge_suite(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("runs programs")
+	}
+	text, err := os.ReadFile(filepath.Join("..", "..", "internal", "judge", "testdata", "suite.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	type expectation struct {
+		FormatOK bool     `json:"format_ok"`
+		Kind     string   `json:"kind"`
+		Passed   int      `json:"passed"`
+		Tests    []string `json:"tests"`
+	}
+	var slow, fast bytes.Buffer
+	var first, second []string
+	want := map[string]expectation{}
+	n := 0
+	for line := range bytes.Lines(text) {
+		n++
+		var c struct {
+			ID       string          `json:"id"`
+			Response json.RawMessage `json:"response_text"`
+			Tests    json.RawMessage `json:"tests"`
+			Want     expectation     `json:"want"`
+			Slow     bool            `json:"slow"`
+		}
+		if err := json.Unmarshal(line, &c); err != nil {
+			t.Fatal(err)
+		}
+		if !c.Slow && n%3 != 0 {
+			continue // internal/judge runs them all
+		}
+		want[c.ID] = c.Want
+		to, ids := &fast, &second
+		if c.Slow {
+			to, ids = &slow, &first
+		}
+		*ids = append(*ids, c.ID)
+		fmt.Fprintf(to, `{"id": %q, "response_text": %s, "tests": %s}`+"\n", c.ID, c.Response, c.Tests)
+	}
+	path := filepath.Join(t.TempDir(), "cases.jsonl")
+	if err := os.WriteFile(path, append(slow.Bytes(), fast.Bytes()...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for _, v := range judgeFile(t, path) {
+		var id string
+		if err := json.Unmarshal(v.ID, &id); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+		got := expectation{v.FormatOK, v.Kind, v.Passed, v.kinds()}
+		if diff := cmp.Diff(want[id], got); diff != "" || v.Total != len(v.Tests) {
+			t.Errorf("%s: total %d (-want +got):\n%s", id, v.Total, diff)
+		}
+	}
+	if diff := cmp.Diff(append(first, second...), ids); diff != "" {
+		t.Errorf("order (-want +got):\n%s", diff)
+	}
+}
+
+// Programs run side by side: together they take less time than their sum, which no judge can do that runs them one
+// after the other, however fast the machine is.
+func TestJudge_sideBySide(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("runs programs")
+	}
+	var cases strings.Builder
+	for i := range 8 {
+		fmt.Fprintf(&cases, `{"id": %d, "response_text": "~~~\nimport time; time.sleep(2)\n~~~", "tests": [{"input": "", "output": ""}]}`+"\n", i)
+	}
+	path := filepath.Join(t.TempDir(), "cases.jsonl")
+	if err := os.WriteFile(path, []byte(cases.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	verdicts := judgeFile(t, path, "--slots", "8")
+	elapsed := time.Since(began).Seconds()
+	sum := 0.0
+	for i, v := range verdicts {
+		if string(v.ID) != strconv.Itoa(i) || v.Kind != "accepted" {
+			t.Errorf("verdict %d is of %s, %s; want accepted", i, v.ID, v.Kind)
+		}
+		for _, test := range v.Tests {
+			sum += test.Wall
+		}
+	}
+	if len(verdicts) != 8 || sum < 16 || elapsed >= sum {
+		t.Errorf("%d programs of %.1f s together took %.1f s, want 8 of at least 16 s in less than their sum", len(verdicts), sum, elapsed)
 	}
 }
