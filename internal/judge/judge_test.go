@@ -16,127 +16,133 @@ import (
 	"github.com/steadyrl/steady/internal/sandbox"
 )
 
+var longInteger = strings.Repeat("1234567890", 2000)
+
+// comparisons are pairs with the answer that Compare must give; the fuzz test starts from them.
+var comparisons = []struct {
+	name, expected, got string
+	want                bool
+}{
+	{"equal", "1 2\n3\n", "1 2\n3\n", true},
+	{"no final newline", "1\n", "1", true},
+	{"blank lines at the end", "1\n", "1\n\n \n\t\n", true},
+	{"blanks at line ends", "1 \n2\n", "1\n2   \n", true},
+	{"carriage returns", "1\r\n2\r\n", "1\n2\n", true},
+	{"runs of blanks inside a line", "1 2", "1   2", true},
+	{"both empty", "", "\n", true},
+	{"something for nothing", "", "1", false},
+	{"nothing for something", "1", "", false},
+	{"order of tokens", "1 2 3", "3 2 1", false},
+	{"order of lines", "1\n2", "2\n1", false},
+	{"repetition", "1 1 2", "1 2 2", false},
+	{"a right first line is not enough", "1\n2\n3", "1", false},
+	{"a line more", "1\n2", "1\n2\n3", false},
+	{"lines joined", "1\n2", "1 2", false},
+	{"blank line inside", "1\n\n2", "1\n2", false},
+	{"blank line in front", "1", "\n1", false},
+	{"case", "YES", "yes", false},
+	{"integer, one off", "100000000", "100000001", false},
+	{"long integer", longInteger, longInteger, true},
+	{"long integer, last digit", longInteger, longInteger[:len(longInteger)-1] + "1", false},
+	{"integer printed as decimal", "3", "3.0", false},
+	{"integer with a sign", "3", "+3", false},
+	{"integer with zeros", "3", "03", false},
+	{"negative zero integer", "0", "-0", false},
+	{"integers on a line with a decimal stay exact", "1000000000 0.5", "1000000001 0.5", false},
+	{"a minus sign makes nothing tolerant", "-1000000000", "-1000000001", false},
+	{"decimal within absolute tolerance", "0.3333333", "0.33333396", true},
+	{"decimal at the tolerance", "0.5", "0.500001", true},
+	{"decimal above the tolerance", "0.5", "0.5000010001", false},
+	{"decimal within relative tolerance", "1000000.5", "1000001.0", true},
+	{"decimal, factor four", "0.25", "1.0", false},
+	{"decimal printed as integer", "2.0", "2", true},
+	{"decimal printed with exponent", "0.001", "1e-3", true},
+	{"expected exponent", "1e3", "1000", true},
+	{"expected point in front", ".5", "0.5", true},
+	{"expected point at the end", "5.", "5", true},
+	{"negative zero", "0.0", "-0.0", true},
+	{"nan is text", "nan", "nan", true},
+	{"nan for a decimal", "0.5", "nan", false},
+	{"inf for a large decimal", "1e300", "inf", false},
+	{"underscore", "1000.0", "1_000.0", false},
+	{"foreign digits", "5.0", "٥.0", false},
+	{"full-width digits", "5.0", "５.0", false},
+	{"fraction bar", "0.5", "1/2", false},
+	{"hexadecimal", "16.0", "0x10", false},
+	{"huge exponent ends at once", "1.0", "1e999999999", false},
+	{"huge expected exponent", "1e999999999", "1e999999999", true},
+	{"two points", "1.5", "1.5.0", false},
+	{"digits lost in a double", "0.1000000000000000000000001", "0.1", true},
+	{"no-break space is no white space", "1 2", "1\u00a02", false},
+	{"invalid UTF-8 is compared as bytes", "\xff", "\xfe", false},
+	{"byte order mark", "1", "\ufeff1", false},
+	{"trailing zero byte", "1", "1\x00", false},
+}
+
 func TestCompare(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("1234567890", 2000)
-	tests := []struct {
-		name, expected, got string
-		want                bool
-	}{
-		{"equal", "1 2\n3\n", "1 2\n3\n", true},
-		{"no final newline", "1\n", "1", true},
-		{"blank lines at the end", "1\n", "1\n\n \n\t\n", true},
-		{"blanks at line ends", "1 \n2\n", "1\n2   \n", true},
-		{"carriage returns", "1\r\n2\r\n", "1\n2\n", true},
-		{"runs of blanks inside a line", "1 2", "1   2", true},
-		{"both empty", "", "\n", true},
-		{"something for nothing", "", "1", false},
-		{"nothing for something", "1", "", false},
-		{"order of tokens", "1 2 3", "3 2 1", false},
-		{"order of lines", "1\n2", "2\n1", false},
-		{"repetition", "1 1 2", "1 2 2", false},
-		{"a right first line is not enough", "1\n2\n3", "1", false},
-		{"a line more", "1\n2", "1\n2\n3", false},
-		{"lines joined", "1\n2", "1 2", false},
-		{"blank line inside", "1\n\n2", "1\n2", false},
-		{"blank line in front", "1", "\n1", false},
-		{"case", "YES", "yes", false},
-		{"integer, one off", "100000000", "100000001", false},
-		{"long integer", long, long, true},
-		{"long integer, last digit", long, long[:len(long)-1] + "1", false},
-		{"integer printed as decimal", "3", "3.0", false},
-		{"integer with a sign", "3", "+3", false},
-		{"integer with zeros", "3", "03", false},
-		{"negative zero integer", "0", "-0", false},
-		{"integers on a line with a decimal stay exact", "1000000000 0.5", "1000000001 0.5", false},
-		{"a minus sign makes nothing tolerant", "-1000000000", "-1000000001", false},
-		{"decimal within absolute tolerance", "0.3333333", "0.33333396", true},
-		{"decimal at the tolerance", "0.5", "0.500001", true},
-		{"decimal above the tolerance", "0.5", "0.5000010001", false},
-		{"decimal within relative tolerance", "1000000.5", "1000001.0", true},
-		{"decimal, factor four", "0.25", "1.0", false},
-		{"decimal printed as integer", "2.0", "2", true},
-		{"decimal printed with exponent", "0.001", "1e-3", true},
-		{"expected exponent", "1e3", "1000", true},
-		{"expected point in front", ".5", "0.5", true},
-		{"expected point at the end", "5.", "5", true},
-		{"negative zero", "0.0", "-0.0", true},
-		{"nan is text", "nan", "nan", true},
-		{"nan for a decimal", "0.5", "nan", false},
-		{"inf for a large decimal", "1e300", "inf", false},
-		{"underscore", "1000.0", "1_000.0", false},
-		{"foreign digits", "5.0", "٥.0", false},
-		{"full-width digits", "5.0", "５.0", false},
-		{"fraction bar", "0.5", "1/2", false},
-		{"hexadecimal", "16.0", "0x10", false},
-		{"huge exponent ends at once", "1.0", "1e999999999", false},
-		{"huge expected exponent", "1e999999999", "1e999999999", true},
-		{"two points", "1.5", "1.5.0", false},
-		{"digits lost in a double", "0.1000000000000000000000001", "0.1", true},
-		{"no-break space is no white space", "1 2", "1\u00a02", false},
-		{"invalid UTF-8 is compared as bytes", "\xff", "\xfe", false},
-		{"byte order mark", "1", "\ufeff1", false},
-		{"trailing zero byte", "1", "1\x00", false},
-	}
-	for _, tt := range tests {
+	for _, tt := range comparisons {
 		if got := judge.Compare([]byte(tt.expected), []byte(tt.got)); got != tt.want {
 			t.Errorf("%s: Compare(%.40q, %.40q) = %v, want %v", tt.name, tt.expected, tt.got, got, tt.want)
 		}
 	}
 }
 
+// extractions are responses with what ExtractCode must find; the fuzz test starts from them.
+var extractions = []struct {
+	name, segment, want string
+	ok                  bool
+}{
+	{"one block", "text\n```python\nprint(1)\n```\n", "print(1)\n", true},
+	{"no tag", "```\nx\n```", "x\n", true},
+	{"foreign tag", "```py3 title=a\nx\n```", "x\n", true},
+	{"the last of several", "```\na\n```\n```\nb\n```", "b\n", true},
+	{"tildes", "~~~python\nx\n~~~", "x\n", true},
+	{"tildes do not close backquotes", "```\nx\n~~~\n```", "x\n~~~\n", true},
+	{"long fence holds a short one", "````\n```\nx\n```\n````", "```\nx\n```\n", true},
+	{"longer closer", "```\nx\n`````", "x\n", true},
+	{"shorter closer does not close", "````\nx\n```", "", false},
+	{"indented fence", "  ```python\n  x\n    y\n  ```", "x\n  y\n", true},
+	{"four blanks are text", "    ```\nx\n    ```", "", false},
+	{"four blanks do not close", "```\nx\n    ```\n```", "x\n    ```\n", true},
+	{"closer with text does not close", "```\nx\n``` done", "", false},
+	{"closer in mid-line does not close", "```python\nprint(1)```", "", false},
+	{"fence inside a string of the program", "```python\ns = '```'\n```", "s = '```'\n", true},
+	{"inline code at the start of a line", "```x``` is code\n```\ny\n```", "y\n", true},
+	{"blanks after fences", "```python \t\nx\n``` \t\n", "x\n", true},
+	{"carriage returns", "```python\r\nx\r\n```\r\n", "x\r\n", true},
+	{"empty block", "```python\n```", "", true},
+	{"no block", "print(1)", "", false},
+	{"nothing", "", "", false},
+	{"cut in the block", "```python\nprint(1", "", false},
+	{"a closed block, then a cut one", "```\na\n```\ntext\n```python\nb", "a\n", true},
+	{"a closed block, then a stray fence", "```\na\n```\n```\n", "a\n", true},
+	{"a long fence left open holds the rest", "````\n```\nx\n```", "", false},
+	{"a fence in front swallows the next", "```\ntext\n```python\na\n```", "text\n```python\na\n", true},
+	{"block in the reasoning only", "<think>\n```\na\n```\n</think>\nno code", "", false},
+	{"after the reasoning", "<think>```\na\n</think>\n```\nb\n```", "b\n", true},
+	{"reasoning end only", "a\n```\nx\n```\n</think>\n```\nb\n```", "b\n", true},
+	{"reasoning not closed", "<think>\n```\na\n```\n", "", false},
+	{"reasoning opened again", "<think></think>\n```\na\n```\n<think>\n", "", false},
+	{"reasoning mark inside the program", "```python\nprint('<think>')\n```", "print('<think>')\n", true},
+	{"reasoning mark inside a program that is cut", "```\na\n```\n```python\nprint('<think>')", "", false},
+	{"reasoning mark inside a program that is not the last", "```python\nprint('<think>')\n```\n```\nb\n```", "b\n", true},
+	{"an earlier turn", "```\na\n```<|im_end|>\n<|im_start|>user\nno<|im_end|>\n<|im_start|>assistant\nsorry<|im_end|>\n", "", false},
+	{"the last turn", "```\na\n```<|im_end|>\n<|im_start|>user\nno<|im_end|>\n<|im_start|>assistant\n```\nb\n```<|im_end|>\n", "b\n", true},
+	{"a turn that was not begun", "```\na\n```<|im_end|>\n<|im_start|>assistant", "", false},
+	{"a tool's answer at the end", "```\na\n```<|im_end|>\n<|im_start|>user\n<tool_response>\n```\nb\n```\n</tool_response><|im_end|>\n", "a\n", true},
+	{"reasoning not closed in an earlier turn", "<think>\n<|im_end|>\n<|im_start|>assistant\n```\nb\n```", "b\n", true},
+	{"reasoning closed in an earlier turn only", "<think></think><|im_end|>\n<|im_start|>assistant\n<think>\n```\nb\n```", "", false},
+	{"turn mark inside a line of the program", "```\ns = '<|im_start|>assistant'\n```", "s = '<|im_start|>assistant'\n", true},
+	{"end of text after the fence", "```\na\n```<|endoftext|>", "a\n", true},
+	{"answer tag is not needed and does no harm", "<answer>\n```\nx\n```\n</answer>", "x\n", true},
+	{"bytes survive", "```\n\xff\xfe\n```", "\xff\xfe\n", true},
+	{"text after the block", "```\nx\n```\nThis is `O(n)`.", "x\n", true},
+}
+
 func TestExtractCode(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
-		name, segment, want string
-		ok                  bool
-	}{
-		{"one block", "text\n```python\nprint(1)\n```\n", "print(1)\n", true},
-		{"no tag", "```\nx\n```", "x\n", true},
-		{"foreign tag", "```py3 title=a\nx\n```", "x\n", true},
-		{"the last of several", "```\na\n```\n```\nb\n```", "b\n", true},
-		{"tildes", "~~~python\nx\n~~~", "x\n", true},
-		{"tildes do not close backquotes", "```\nx\n~~~\n```", "x\n~~~\n", true},
-		{"long fence holds a short one", "````\n```\nx\n```\n````", "```\nx\n```\n", true},
-		{"longer closer", "```\nx\n`````", "x\n", true},
-		{"shorter closer does not close", "````\nx\n```", "", false},
-		{"indented fence", "  ```python\n  x\n    y\n  ```", "x\n  y\n", true},
-		{"four blanks are text", "    ```\nx\n    ```", "", false},
-		{"four blanks do not close", "```\nx\n    ```\n```", "x\n    ```\n", true},
-		{"closer with text does not close", "```\nx\n``` done", "", false},
-		{"closer in mid-line does not close", "```python\nprint(1)```", "", false},
-		{"fence inside a string of the program", "```python\ns = '```'\n```", "s = '```'\n", true},
-		{"inline code at the start of a line", "```x``` is code\n```\ny\n```", "y\n", true},
-		{"blanks after fences", "```python \t\nx\n``` \t\n", "x\n", true},
-		{"carriage returns", "```python\r\nx\r\n```\r\n", "x\r\n", true},
-		{"empty block", "```python\n```", "", true},
-		{"no block", "print(1)", "", false},
-		{"nothing", "", "", false},
-		{"cut in the block", "```python\nprint(1", "", false},
-		{"a closed block, then a cut one", "```\na\n```\ntext\n```python\nb", "a\n", true},
-		{"a closed block, then a stray fence", "```\na\n```\n```\n", "a\n", true},
-		{"a fence in front swallows the next", "```\ntext\n```python\na\n```", "text\n```python\na\n", true},
-		{"block in the reasoning only", "<think>\n```\na\n```\n</think>\nno code", "", false},
-		{"after the reasoning", "<think>```\na\n</think>\n```\nb\n```", "b\n", true},
-		{"reasoning end only", "a\n```\nx\n```\n</think>\n```\nb\n```", "b\n", true},
-		{"reasoning not closed", "<think>\n```\na\n```\n", "", false},
-		{"reasoning opened again", "<think></think>\n```\na\n```\n<think>\n", "", false},
-		{"reasoning mark inside the program", "```python\nprint('<think>')\n```", "print('<think>')\n", true},
-		{"reasoning mark inside a program that is cut", "```\na\n```\n```python\nprint('<think>')", "", false},
-		{"reasoning mark inside a program that is not the last", "```python\nprint('<think>')\n```\n```\nb\n```", "b\n", true},
-		{"an earlier turn", "```\na\n```<|im_end|>\n<|im_start|>user\nno<|im_end|>\n<|im_start|>assistant\nsorry<|im_end|>\n", "", false},
-		{"the last turn", "```\na\n```<|im_end|>\n<|im_start|>user\nno<|im_end|>\n<|im_start|>assistant\n```\nb\n```<|im_end|>\n", "b\n", true},
-		{"a turn that was not begun", "```\na\n```<|im_end|>\n<|im_start|>assistant", "", false},
-		{"a tool's answer at the end", "```\na\n```<|im_end|>\n<|im_start|>user\n<tool_response>\n```\nb\n```\n</tool_response><|im_end|>\n", "a\n", true},
-		{"reasoning not closed in an earlier turn", "<think>\n<|im_end|>\n<|im_start|>assistant\n```\nb\n```", "b\n", true},
-		{"reasoning closed in an earlier turn only", "<think></think><|im_end|>\n<|im_start|>assistant\n<think>\n```\nb\n```", "", false},
-		{"turn mark inside a line of the program", "```\ns = '<|im_start|>assistant'\n```", "s = '<|im_start|>assistant'\n", true},
-		{"end of text after the fence", "```\na\n```<|endoftext|>", "a\n", true},
-		{"answer tag is not needed and does no harm", "<answer>\n```\nx\n```\n</answer>", "x\n", true},
-		{"bytes survive", "```\n\xff\xfe\n```", "\xff\xfe\n", true},
-		{"text after the block", "```\nx\n```\nThis is `O(n)`.", "x\n", true},
-	}
-	for _, tt := range tests {
+	for _, tt := range extractions {
 		got, ok := judge.ExtractCode(tt.segment)
 		if got != tt.want || ok != tt.ok {
 			t.Errorf("%s: ExtractCode(%q) = %q, %v; want %q, %v", tt.name, tt.segment, got, ok, tt.want, tt.ok)
@@ -295,36 +301,4 @@ func TestJudge_realPrograms(t *testing.T) {
 			t.Errorf("%s: %s, passed %d, %v; want %s, %d", tt.name, v.Kind, v.Passed, err, tt.want, tt.passed)
 		}
 	}
-}
-
-func FuzzCompare(f *testing.F) {
-	for _, s := range [][2]string{{"1", "1"}, {"0.5", "5e-1"}, {"1e400", "1e-400"}, {" \r\n", ""}, {"-.5e+3", "."}, {"1\n\n2", "1\n2"}, {"1e", "+"}} {
-		f.Add([]byte(s[0]), []byte(s[1]))
-	}
-	f.Fuzz(func(t *testing.T, a, b []byte) {
-		if !judge.Compare(a, a) {
-			t.Errorf("%q differs from itself", a)
-		}
-		if judge.Compare(a, b) != judge.Compare(append(a[:len(a):len(a)], " \n\n"...), b) {
-			t.Errorf("blank lines at the end of %q decide", a)
-		}
-	})
-}
-
-func FuzzExtractCode(f *testing.F) {
-	for _, s := range []string{"```\nx\n```", "<think>", "</think>~~~\n~~~", "````\n```\n````", " ```a`\n", "```\r\n```\r"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		code, ok := judge.ExtractCode(s)
-		if !ok && code != "" {
-			t.Errorf("code %q without ok from %q", code, s)
-		}
-		if again, ok2 := judge.ExtractCode(s + "\n```\nmark\n```"); ok && (!ok2 || again != "mark\n") {
-			t.Errorf("a further block after %q gives %q, %v", s, again, ok2)
-		}
-		if _, ok := judge.ExtractCode(s + "\n<think>\n"); ok && !strings.Contains(s, "~") && !strings.Contains(s, "`") {
-			t.Errorf("open reasoning after %q is accepted", s)
-		}
-	})
 }
