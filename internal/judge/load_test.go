@@ -4,6 +4,7 @@ import (
 	"math"
 	"os/exec"
 	"runtime"
+	"syscall"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ func burn(t *testing.T) {
 	t.Helper()
 	for range 4 * runtime.NumCPU() {
 		cmd := exec.CommandContext(t.Context(), "sh", "-c", "ulimit -t 120; while :; do :; done")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // the kernel may share cores among sessions, and programs have their own
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -32,7 +34,7 @@ func TestSuite_underLoad(t *testing.T) { // not parallel: it would spoil the tim
 	}
 	var part []suiteCase
 	for i, c := range readSuite(t) {
-		if c.ID == "limits/busy-for-a-second" || !c.Slow && i%4 == 0 {
+		if c.ID == "limits/busy-for-a-second" || !c.Slow && i%6 == 0 {
 			part = append(part, c)
 		}
 	}
@@ -45,8 +47,8 @@ func TestSuite_underLoad(t *testing.T) { // not parallel: it would spoil the tim
 		charged += v.ChargedSeconds
 	}
 	// All submissions come at once, so most of them wait while others run; none is charged for it.
-	if len(part) < 40 || queued <= charged {
-		t.Errorf("%d submissions waited %.1f s and were charged %.1f s, want at least 40 that waited longer than they ran", len(part), queued, charged)
+	if len(part) < 25 || queued <= charged {
+		t.Errorf("%d submissions waited %.1f s and were charged %.1f s, want at least 25 that waited longer than they ran", len(part), queued, charged)
 	}
 }
 
