@@ -279,33 +279,3 @@ func TestJudge_infrastructureIsRetriedAndNeverScored(t *testing.T) {
 		t.Errorf("cancelled: %v after %d calls, want the context's error after 1", err, cancelled.calls)
 	}
 }
-
-func TestJudge_realPrograms(t *testing.T) {
-	t.Parallel()
-	box, err := sandbox.New(t.Context(), sandbox.Options{})
-	if err != nil {
-		t.Fatalf("%v (hint: %s)", err, fault.HintOf(err))
-	}
-	t.Cleanup(func() { _ = box.Close() })
-	tests := []judge.Test{{Input: "1 2\n", Output: "3\n"}, {Input: "5 6\n", Output: "11\n"}}
-	j := judge.New(judge.Options{Runner: box})
-	for _, tt := range []struct {
-		name, code string
-		want       judge.Kind
-		passed     int
-	}{
-		{"right", "print(sum(map(int, input().split())))", judge.Accepted, 2},
-		{"globals, quit and buffers", "import sys\nn = 0\ndef f():\n    global n\n    n += sum(map(int, sys.stdin.buffer.read().split()))\nf()\nsys.stdout.buffer.write(b'%d\\n' % n)\nsys.stdout.flush()\nquit()", judge.Accepted, 2},
-		{"main guard", "def main():\n    print(sum(map(int, open(0).read().split())))\nif __name__ == '__main__':\n    main()", judge.Accepted, 2},
-		{"half", "print(3)", judge.WrongAnswer, 1},
-		{"right text, failing exit", "import sys\nprint(sum(map(int, input().split())))\nsys.exit(1)", judge.RuntimeError, 0},
-		{"long integers", "x = 10 ** 20000; s = str(x); assert int(s) == x\nprint(sum(map(int, input().split())))", judge.Accepted, 2},
-		{"does not compile", "print(", judge.CompileError, 0},
-		{"fakes a fault", "import os\nfor fd in range(3, 64):\n    try: os.write(fd, b'helper: broken')\n    except OSError: pass\nos._exit(125)", judge.RuntimeError, 0},
-	} {
-		v, err := j.JudgeCode(t.Context(), tt.code, tests)
-		if err != nil || v.Kind != tt.want || v.Passed != tt.passed {
-			t.Errorf("%s: %s, passed %d, %v; want %s, %d", tt.name, v.Kind, v.Passed, err, tt.want, tt.passed)
-		}
-	}
-}
