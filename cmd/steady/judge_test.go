@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/judge"
 )
 
 const goodCase = `{"id": "a", "response_text": "", "tests": []}`
@@ -157,6 +160,33 @@ func TestJudge_noFile(t *testing.T) {
 		if code := run([]string{"judge", "--cases", closed}, &out, &errOut); code != exitUsage || !strings.Contains(errOut.String(), "permission denied") {
 			t.Errorf("unreadable file: exit status %d, %s", code, errOut.String())
 		}
+	}
+}
+
+// The lines that the documentation and the hint show are lines that can be judged.
+func TestJudge_examples(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "judge.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = judge.ReadCases(strings.NewReader("{}"), "cases.jsonl")
+	hint, _, _ := strings.Cut(fault.HintOf(err), "; ")
+	lines := strings.Split(string(page), "\n")
+	lines = append(lines, strings.TrimPrefix(hint, "a line is "))
+	examples := 0
+	for _, line := range lines {
+		if !strings.HasPrefix(line, "{") || !strings.Contains(line, "response_text") {
+			continue
+		}
+		examples++
+		cases, err := judge.ReadCases(strings.NewReader(line), "docs")
+		if err != nil || len(cases) != 1 || len(cases[0].Tests) != 1 {
+			t.Errorf("%s: %+v, %v; want a case with a test", line, cases, err)
+		}
+	}
+	if examples != 2 {
+		t.Errorf("%d examples, want 2", examples)
 	}
 }
 
