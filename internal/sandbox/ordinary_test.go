@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/steadyrl/steady/internal/sandbox"
 )
 
@@ -142,43 +140,4 @@ func TestRun_leavesNothing(t *testing.T) {
 	if err == nil && len(bytes.TrimSpace(children)) > 0 {
 		t.Errorf("children are left: %s", children)
 	}
-}
-
-const usualImports = "import sys, math, collections, heapq, bisect, itertools, functools, re, random\nprint(sum(range(1000)))"
-
-// BenchmarkRun and BenchmarkBarePython are the two sides of the cost of isolation.
-func BenchmarkRun(b *testing.B) {
-	s := box(b)
-	defer reportCPU(b)()
-	for b.Loop() {
-		if r, err := s.Run(b.Context(), sandbox.Program{Source: []byte(usualImports)}); err != nil || r.Outcome != sandbox.OK {
-			b.Fatal(r, err)
-		}
-	}
-}
-
-func BenchmarkBarePython(b *testing.B) {
-	py := box(b).Level().Python.Path
-	defer reportCPU(b)()
-	for b.Loop() {
-		if out, err := exec.CommandContext(b.Context(), py, "-s", "-B", "-c", usualImports).Output(); err != nil || len(out) == 0 {
-			b.Fatal(err)
-		}
-	}
-}
-
-// reportCPU reports processor time per run, of this process and of what it started: wall time hides the second core.
-func reportCPU(b *testing.B) func() {
-	used := func() (ns int64) {
-		for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
-			var u unix.Rusage
-			if err := unix.Getrusage(who, &u); err != nil {
-				b.Fatal(err)
-			}
-			ns += u.Utime.Nano() + u.Stime.Nano()
-		}
-		return ns
-	}
-	before := used()
-	return func() { b.ReportMetric(float64(used()-before)/1e6/float64(b.N), "cpu-ms/op") }
 }

@@ -2,6 +2,7 @@ package sandbox_test
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -14,7 +15,7 @@ import (
 )
 
 var shared = sync.OnceValues(func() (*sandbox.Sandbox, error) {
-	py, err := sandbox.FindPython(context.Background(), "")
+	py, err := sandbox.FindPython(context.Background(), os.Getenv("STEADY_SANDBOX_PYTHON"))
 	if err != nil {
 		return nil, err
 	}

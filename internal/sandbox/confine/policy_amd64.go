@@ -110,7 +110,6 @@ var allowed = []call{
 	{"dup3", unix.SYS_DUP3},
 	{"pipe", unix.SYS_PIPE},
 	{"pipe2", unix.SYS_PIPE2},
-	{"close_range", unix.SYS_CLOSE_RANGE},
 	{"recvfrom", unix.SYS_RECVFROM},
 	{"exit", unix.SYS_EXIT},
 	{"exit_group", unix.SYS_EXIT_GROUP},
@@ -188,6 +187,8 @@ func conditional(pid uint64) []Rule {
 		{Name: "openat", Nr: unix.SYS_OPENAT, When: [][]Cond{{{Arg: 2, Mask: writeFlags}}}, Else: Errno(unix.EACCES)},
 		{Name: "open", Nr: unix.SYS_OPEN, When: [][]Cond{{{Arg: 1, Mask: writeFlags}}}, Else: Errno(unix.EACCES)},
 		{Name: "clone", Nr: unix.SYS_CLONE, When: oneOf(0, threadFlags), Else: Errno(unix.EPERM)},
+		// Without CLOSE_RANGE_UNSHARE, which gives each thread 64 descriptors of its own, and the kernel memory behind them.
+		{Name: "close_range", Nr: unix.SYS_CLOSE_RANGE, When: oneOf(2, 0, unix.CLOSE_RANGE_CLOEXEC), Else: Errno(unix.EPERM)},
 		// The C library falls back to clone, whose flags can be seen.
 		{Name: "clone3", Nr: unix.SYS_CLONE3, Do: Errno(unix.ENOSYS)},
 		{Name: "execveat", Nr: unix.SYS_EXECVEAT, When: [][]Cond{{

@@ -59,6 +59,8 @@ func open(nr uint32, a [6]uint64) bool {
 		return a[0] == 0x3d0f00
 	case unix.SYS_EXECVEAT:
 		return a[0] == 1000 && a[4] == 0x1000
+	case unix.SYS_CLOSE_RANGE:
+		return a[2] == 0 || a[2] == 4
 	case unix.SYS_KILL, unix.SYS_TGKILL:
 		return a[0] == pid
 	case unix.SYS_PRLIMIT64:
