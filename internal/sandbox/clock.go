@@ -17,8 +17,8 @@ type meter struct {
 	cpuBase  time.Duration // processor time until then
 	base     time.Duration // run delay of the first thread until then
 	delays   map[int]time.Duration
-	peakRSS  int64 // bytes, sampled
 	peakSize int64 // address space, bytes, sampled
+	tasks    int   // threads at the last reading
 }
 
 func newMeter(pid int, began time.Time) *meter {
@@ -44,7 +44,9 @@ type reading struct{ wall, delay, charged, cpu time.Duration }
 // read measures at the time now. A process does not wait while one of its threads runs, so charged time is at
 // least the processor time: many waiting threads do not buy more of it.
 func (m *meter) read(now time.Time) reading {
-	for _, tid := range threads(m.pid) {
+	list := threads(m.pid)
+	m.tasks = len(list)
+	for _, tid := range list[:min(len(list), maxTasks)] {
 		m.delays[tid] = max(m.delays[tid], runDelay(m.pid, tid))
 	}
 	sum := -m.base
@@ -87,26 +89,15 @@ func runDelay(pid, tid int) time.Duration {
 	return time.Duration(ns)
 }
 
-// sampleMemory records the high-water marks, which are gone when the process has ended.
+// sampleMemory records the high-water mark of the address space, which is gone when the process has ended.
 func (m *meter) sampleMemory() {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", m.pid))
 	if err != nil {
 		return
 	}
-	for line := range bytes.Lines(text) {
-		name, rest, _ := bytes.Cut(line, []byte(":"))
-		var peak *int64
-		switch string(name) {
-		case "VmHWM":
-			peak = &m.peakRSS
-		case "VmPeak":
-			peak = &m.peakSize
-		default:
-			continue
-		}
-		if f := bytes.Fields(rest); len(f) > 0 {
-			kib, _ := strconv.ParseInt(string(f[0]), 10, 64)
-			*peak = max(*peak, kib<<10)
-		}
+	_, rest, _ := bytes.Cut(text, []byte("\nVmPeak:"))
+	if f := bytes.Fields(rest); len(f) > 0 {
+		kib, _ := strconv.ParseInt(string(f[0]), 10, 64)
+		m.peakSize = max(m.peakSize, kib<<10)
 	}
 }

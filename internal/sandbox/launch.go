@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -16,8 +17,7 @@ import (
 // job is what a launcher needs to bring one interpreter to life. Descriptors stay the caller's.
 type job struct {
 	params confine.Params
-	argv   []string
-	files  []uintptr // by number in the new process
+	files  [confine.FileCount]int32 // by number in the new process
 }
 
 // launcher starts a process that will report on its status and ready pipes.
@@ -27,80 +27,138 @@ type launcher interface {
 }
 
 // child is a started process, not yet reaped. Its process id is also its session and its group.
-type child struct{ pid, pidfd int }
+type child struct {
+	pid, pidfd int
+	from       *spawner
+	helper     int // the helper that started it
+}
 
-// spawner starts all children from one thread: the parent-death signal fires when the thread ends that forked.
+// spawner starts programs through one helper process, which it starts when it is first needed and again if it has died.
 type spawner struct {
-	helper   string
-	requests chan spawnRequest
-	done     chan struct{}
+	helper string
+	argv   []string
+	files  [2]int // Landlock ruleset, interpreter
+	forks  chan func()
+	done   chan struct{}
+
+	mu     sync.Mutex // guards what follows, and the conversation with the helper
+	client *confine.Client
+	sock   int // 0: no helper
+	pid    int
 }
 
-type spawnRequest struct {
-	job   job
-	reply chan spawnReply
-}
-
-type spawnReply struct {
-	child child
-	err   error
-}
-
-func newSpawner(helper string) *spawner {
-	s := &spawner{helper: helper, requests: make(chan spawnRequest), done: make(chan struct{})}
+// newSpawner uses the binary helper to start argv. The descriptors stay the caller's and have to be open until close.
+func newSpawner(helper string, argv []string, ruleset, python int) *spawner {
+	s := &spawner{helper: helper, argv: argv, files: [2]int{ruleset, python}, forks: make(chan func()), done: make(chan struct{})}
 	go s.loop()
 	return s
 }
 
+// loop forks helpers from one thread that stays: the parent-death signal fires when the thread ends that forked.
 func (s *spawner) loop() {
 	runtime.LockOSThread()
 	defer close(s.done)
-	for r := range s.requests {
-		c, err := s.fork(r.job)
-		r.reply <- spawnReply{c, err}
+	for fork := range s.forks {
+		fork()
 	}
-}
-
-func (s *spawner) start(j job) (child, error) {
-	reply := make(chan spawnReply, 1)
-	s.requests <- spawnRequest{j, reply}
-	r := <-reply
-	return r.child, r.err
 }
 
 func (s *spawner) close() {
-	close(s.requests)
+	s.mu.Lock()
+	s.drop()
+	s.mu.Unlock()
+	close(s.forks)
 	<-s.done
 }
 
-func (s *spawner) fork(j job) (child, error) {
-	pidfd := -1
-	pid, err := syscall.ForkExec(s.helper, j.params.Args(j.argv), &syscall.ProcAttr{
-		Dir: "/", Env: []string{"GOGC=off", "GOMAXPROCS=1"}, Files: j.files,
-		Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, PidFD: &pidfd},
-	})
+// start starts a program.
+func (s *spawner) start(j job) (child, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sock == 0 {
+		if err := s.launch(); err != nil {
+			return child{}, fmt.Errorf("start of the helper %s: %w", s.helper, err)
+		}
+	}
+	pid, pidfd, err := s.client.Start(j.params, j.files)
 	if err != nil {
-		return child{}, fmt.Errorf("start of the helper %s: %w", s.helper, err)
+		return child{}, s.explain(err)
 	}
-	if pidfd < 0 {
-		c := child{pid: pid, pidfd: -1}
-		c.kill()
-		_, _ = c.reap()
-		return child{}, errors.New("the kernel gave no descriptor of the helper process")
-	}
-	return child{pid, pidfd}, nil
+	return child{pid: pid, pidfd: pidfd, from: s, helper: s.pid}, nil
 }
 
-// kill ends the process and its group. The process id cannot have passed to another process before reap.
-func (c child) kill() {
-	_ = unix.Kill(-c.pid, unix.SIGKILL)
-	_ = unix.Kill(c.pid, unix.SIGKILL)
+// launch starts the helper. Its descriptors below the first free one are all taken, so that what it receives is above.
+func (s *spawner) launch() error {
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(ends[1]) //nolint:errcheck // nothing was written
+	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		_ = unix.Close(ends[0])
+		return err
+	}
+	defer unix.Close(null) //nolint:errcheck // nothing was written
+	var files [confine.ExecFD + 1]uintptr
+	for i := range files {
+		files[i] = uintptr(null)
+	}
+	files[confine.SocketFD] = uintptr(ends[1])
+	files[confine.RulesetFD], files[confine.ExecFD] = uintptr(s.files[0]), uintptr(s.files[1])
+	forked := make(chan struct{})
+	s.forks <- func() {
+		defer close(forked)
+		s.pid, err = syscall.ForkExec(s.helper, confine.Args(os.Getpid(), s.argv), &syscall.ProcAttr{
+			Dir: "/", Env: []string{"GOGC=off", "GOMAXPROCS=1"}, Files: files[:],
+			Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
+		})
+	}
+	<-forked
+	if err != nil {
+		_ = unix.Close(ends[0])
+		return err
+	}
+	s.sock, s.client = ends[0], confine.NewClient(ends[0])
+	return nil
 }
+
+// drop ends the helper, and with it all that it started.
+func (s *spawner) drop() (status unix.WaitStatus) {
+	if s.sock == 0 {
+		return 0
+	}
+	_ = unix.Close(s.sock)
+	_ = unix.Kill(s.pid, unix.SIGKILL)
+	for {
+		if _, err := unix.Wait4(s.pid, &status, 0, nil); !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	s.sock, s.client, s.pid = 0, nil, 0
+	return status
+}
+
+// explain drops a helper that does not answer and says how it ended.
+func (s *spawner) explain(err error) error {
+	if !confine.Gone(err) {
+		return err
+	}
+	if status := s.drop(); status.Signaled() {
+		return fmt.Errorf("%w, by signal %d", err, status.Signal())
+	} else {
+		return fmt.Errorf("%w with status %d", err, status.ExitStatus())
+	}
+}
+
+// kill ends the process; it has no children. Its descriptor cannot mean another process.
+func (c child) kill() { _ = unix.PidfdSendSignal(c.pidfd, unix.SIGKILL, nil, 0) }
 
 // wait blocks until the process has ended and leaves it to be reaped.
 func (c child) wait() {
+	fds := []unix.PollFd{{Fd: int32(c.pidfd), Events: unix.POLLIN}} //nolint:gosec // a descriptor
 	for {
-		if err := unix.Waitid(unix.P_PIDFD, c.pidfd, nil, unix.WEXITED|unix.WNOWAIT, nil); !errors.Is(err, unix.EINTR) {
+		if _, err := unix.Poll(fds, -1); !errors.Is(err, unix.EINTR) {
 			return
 		}
 	}
@@ -112,34 +170,32 @@ type exit struct {
 	maxRSS int64 // bytes
 }
 
-func (c child) reap() (exit, error) {
-	if c.pidfd >= 0 {
-		defer unix.Close(c.pidfd) //nolint:errcheck // nothing was written
+// reap returns how the ended process ended. If its helper has died meanwhile, nobody knows.
+func (c child) reap() (e exit, err error) {
+	_ = unix.Close(c.pidfd)
+	s := c.from
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sock == 0 || s.pid != c.helper {
+		return exit{}, errors.New("the helper died, and the program with it")
 	}
-	for {
-		var e exit
-		var usage unix.Rusage
-		_, err := unix.Wait4(c.pid, &e.status, 0, &usage)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil {
-			return exit{}, fmt.Errorf("wait for the program: %w", err)
-		}
-		e.maxRSS = usage.Maxrss << 10
-		return e, nil
+	if e.status, e.maxRSS, err = s.client.Reap(c.pid); err != nil {
+		return exit{}, s.explain(err)
 	}
+	return e, nil
 }
 
 // plumbing holds the descriptors of one run: the child's ends, and ours as files.
 type plumbing struct {
-	child                      [confine.ExecFD + 1]int
+	child                      [confine.FileCount]int32 // the child's ends, ours until they are handed over
 	out, err, status, progress *os.File
-	opened                     []int // child's ends that this run owns
 }
 
-func (s *Sandbox) plumb(p Program) (_ *plumbing, err error) {
+func plumb(p Program) (_ *plumbing, err error) {
 	pl := &plumbing{}
+	for i := range pl.child {
+		pl.child[i] = -1
+	}
 	defer func() {
 		if err != nil {
 			pl.closeChild()
@@ -155,8 +211,7 @@ func (s *Sandbox) plumb(p Program) (_ *plumbing, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", f.name, err)
 		}
-		pl.child[f.fd] = fd
-		pl.opened = append(pl.opened, fd)
+		pl.child[f.fd] = int32(fd) //nolint:gosec // a descriptor
 	}
 	for _, f := range []struct {
 		fd  int
@@ -166,28 +221,20 @@ func (s *Sandbox) plumb(p Program) (_ *plumbing, err error) {
 		if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
 			return nil, fmt.Errorf("pipe: %w", err)
 		}
-		pl.child[f.fd] = ends[1]
-		pl.opened = append(pl.opened, ends[1])
+		pl.child[f.fd] = int32(ends[1])     //nolint:gosec // a descriptor
 		_ = unix.SetNonblock(ends[0], true) // so that reading does not hold a thread
 		*f.own = os.NewFile(uintptr(ends[0]), "pipe")
 	}
-	pl.child[confine.RulesetFD], pl.child[confine.ExecFD] = s.ruleset, s.python
 	return pl, nil
 }
 
-func (pl *plumbing) files() []uintptr {
-	list := make([]uintptr, len(pl.child))
-	for i, fd := range pl.child {
-		list[i] = uintptr(fd)
-	}
-	return list
-}
-
 func (pl *plumbing) closeChild() {
-	for _, fd := range pl.opened {
-		_ = unix.Close(fd)
+	for i, fd := range pl.child {
+		if fd >= 0 {
+			_ = unix.Close(int(fd))
+		}
+		pl.child[i] = -1
 	}
-	pl.opened = nil
 }
 
 func (pl *plumbing) closeOwn() {

@@ -39,6 +39,8 @@ const (
 	stackSize = 64 << 20
 	// openFiles is below confine.InterpreterFD and enough for any program.
 	openFiles = 64
+	// maxTasks is the largest number of threads of a program.
+	maxTasks = 1024
 )
 
 // Options configure a Sandbox.
@@ -79,7 +81,7 @@ type Result struct {
 	WallSeconds    float64 `json:"wall_s"`    // live interpreter to end
 	CPUSeconds     float64 `json:"cpu_s"`     // processor time of all threads since the interpreter was alive
 
-	// PeakRSSBytes is the largest resident memory seen: exact above the size of this process, sampled below.
+	// PeakRSSBytes is the largest resident memory of the process, the interpreter included, as the kernel counted it.
 	PeakRSSBytes int64 `json:"peak_rss_bytes"`
 }
 

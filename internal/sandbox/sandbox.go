@@ -21,8 +21,12 @@ import (
 //go:embed boot.py
 var bootCode string
 
-// nobody is the user and group that programs run as if this process is root.
-const nobody = 65534
+// If this process is root, programs run as users from firstUser to below nobody, which Linux distributions leave unused, in the
+// group nobody.
+const (
+	firstUser = 65000
+	nobody    = 65534
+)
 
 const kernelHint = "programs run only on Linux 5.13 or newer with Landlock switched on (landlock in the list of the lsm= boot " +
 	"parameter) and with the calls landlock_* and seccomp allowed by the container; docs/security.md says how to check a machine"
@@ -31,10 +35,10 @@ const kernelHint = "programs run only on Linux 5.13 or newer with Landlock switc
 type Sandbox struct {
 	opts    Options
 	level   Level
-	slots   chan struct{}
-	ruleset int // Landlock ruleset, shared by all helpers
-	python  int // the interpreter, O_PATH
-	drop    int // user id to drop to; -1: keep
+	slots   chan int // numbers of free slots
+	ruleset int      // Landlock ruleset, shared by all helpers
+	python  int      // the interpreter, O_PATH
+	drop    bool     // programs run as users of their own
 	launch  launcher
 }
 
@@ -53,7 +57,10 @@ func New(ctx context.Context, o Options) (*Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Sandbox{opts: o, slots: make(chan struct{}, o.Slots), ruleset: -1, python: -1}
+	s := &Sandbox{opts: o, slots: make(chan int, o.Slots), ruleset: -1, python: -1}
+	for slot := range o.Slots {
+		s.slots <- slot
+	}
 	if err := s.prepare(); err != nil {
 		_ = s.Close()
 		return nil, fault.New(fault.Infrastructure, op, "%w", err).WithHint("%s", kernelHint)
@@ -116,26 +123,31 @@ func (s *Sandbox) prepare() error {
 		Namespaces: "not used: whether a path exists is visible", RunDelay: delayErr == nil, Python: s.opts.Python,
 	}
 	s.drop, s.level.User = chooseUser(grants)
-	s.launch = newSpawner(s.opts.Helper)
+	s.launch = newSpawner(s.opts.Helper, s.argv(), s.ruleset, s.python)
 	return nil
 }
 
-// chooseUser decides whose rights programs have. Root drops to nobody unless the interpreter is where nobody
-// cannot read it, or nobody has no number in this user namespace; then it keeps its id without any capability.
-func chooseUser(grants []confine.Grant) (drop int, description string) {
+// chooseUser decides whose rights programs have. Root gives each slot a user of its own, so that the kernel counts
+// threads, signals and pipes by program, unless such a user could not read the interpreter or has no number in this user namespace, or
+// this process may not change users; then programs keep its id without any capability.
+func chooseUser(grants []confine.Grant) (drop bool, description string) {
 	if id := os.Geteuid(); id != 0 {
-		return -1, fmt.Sprintf("user %d, as this process", id)
+		return false, fmt.Sprintf("user %d, as this process", id)
 	}
+	const kept = "user 0 without capabilities: "
 	if closed := closedTo(grants); closed != "" {
-		return -1, "user 0 without capabilities: other users cannot reach " + closed
+		return false, kept + "other users cannot reach " + closed
 	}
 	if !mapped("/proc/self/uid_map") || !mapped("/proc/self/gid_map") {
-		return -1, "user 0 without capabilities: the user namespace has no user nobody"
+		return false, fmt.Sprintf(kept+"the user namespace has no users %d to %d", firstUser, nobody)
 	}
-	return nobody, fmt.Sprintf("user %d, dropped from root", nobody)
+	if !mayChangeUsers() {
+		return false, kept + "this process may not change users, or not end their programs"
+	}
+	return true, fmt.Sprintf("a user above %d for each slot, dropped from root", firstUser-1)
 }
 
-// mapped reports whether nobody exists in the user namespace that the map file describes.
+// mapped reports whether the users of programs exist in the user namespace that the map file describes.
 func mapped(path string) bool {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -143,11 +155,27 @@ func mapped(path string) bool {
 	}
 	for line := range strings.Lines(string(text)) {
 		var inside, outside, count int64
-		if n, _ := fmt.Sscan(line, &inside, &outside, &count); n == 3 && inside <= nobody && nobody < inside+count {
+		if n, _ := fmt.Sscan(line, &inside, &outside, &count); n == 3 && inside <= firstUser && nobody < inside+count {
 			return true
 		}
 	}
 	return false
+}
+
+// mayChangeUsers reports whether this process has the capabilities to change user and group and to signal other users.
+func mayChangeUsers() bool {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	const need = 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_KILL
+	return unix.Capget(&header, &data[0]) == nil && data[0].Effective&need == need
+}
+
+// userOf is the user of the programs in a slot. Several sandboxes of a machine begin with different ones.
+func (s *Sandbox) userOf(slot int) int64 {
+	if !s.drop {
+		return -1
+	}
+	return int64(firstUser + (os.Getpid()+slot)%(nobody-firstUser))
 }
 
 // Level says what is enforced.
@@ -159,7 +187,7 @@ func (s *Sandbox) Slots() int { return s.opts.Slots }
 // Close waits for running programs and gives the descriptors back. Run must not be called afterwards.
 func (s *Sandbox) Close() error {
 	for range cap(s.slots) {
-		s.slots <- struct{}{}
+		<-s.slots
 	}
 	if s.launch != nil {
 		s.launch.close()
@@ -181,17 +209,18 @@ func (s *Sandbox) Run(ctx context.Context, p Program) (Result, error) {
 		limits = p.Limits.orElse(limits)
 	}
 	queued := time.Now()
+	var slot int
 	select {
-	case s.slots <- struct{}{}:
+	case slot = <-s.slots:
 	case <-ctx.Done():
 		return Result{}, ctx.Err()
 	}
-	defer func() { <-s.slots }()
+	defer func() { s.slots <- slot }()
 	if err := ctx.Err(); err != nil {
 		return Result{}, err
 	}
 	started := time.Now()
-	r, err := s.runOnce(ctx, p, limits)
+	r, err := s.runOnce(ctx, p, limits, s.userOf(slot))
 	if err != nil {
 		if ctx.Err() != nil {
 			return Result{}, ctx.Err()
@@ -209,12 +238,16 @@ func (s *Sandbox) argv() []string {
 	return []string{s.opts.Python.Path, "-s", "-B", "-X", "utf8", "-X", "int_max_str_digits=0", "-c", bootCode}
 }
 
-func (s *Sandbox) params(l Limits) confine.Params {
-	return confine.Params{
-		Parent: os.Getpid(), Drop: s.drop, Memory: uint64(l.Memory), //nolint:gosec // positive
+func (s *Sandbox) params(l Limits, user int64) confine.Params {
+	p := confine.Params{
+		User: user, Group: nobody, Memory: uint64(l.Memory), //nolint:gosec // positive
 		CPU:   uint64(l.Time.Seconds()) + 2, // start-up and rounding included
-		Stack: stackSize, Files: openFiles,
+		Stack: stackSize, Files: openFiles, Tasks: confine.Keep,
 	}
+	if user >= 0 {
+		p.Tasks = maxTasks
+	}
+	return p
 }
 
 // selfTest proves on this machine that a program runs and that each layer refuses.

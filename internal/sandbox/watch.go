@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/steadyrl/steady/internal/sandbox/confine"
 )
 
 // Progress bytes of the boot code.
@@ -65,17 +67,18 @@ type run struct {
 	startup  time.Duration
 	late     bool // the interpreter was not alive in time
 	timeUp   bool // ended by us for its time
+	crowded  bool // ended by us for its threads
 	ended    time.Time
 }
 
-func (s *Sandbox) runOnce(ctx context.Context, p Program, l Limits) (Result, error) {
-	pl, err := s.plumb(p)
+func (s *Sandbox) runOnce(ctx context.Context, p Program, l Limits, user int64) (Result, error) {
+	pl, err := plumb(p)
 	if err != nil {
 		return Result{}, err
 	}
 	defer pl.closeOwn()
 	begin := time.Now()
-	c, err := s.launch.start(job{params: s.params(l), argv: s.argv(), files: pl.files()})
+	c, err := s.launch.start(job{params: s.params(l, user), files: pl.child})
 	pl.closeChild()
 	if err != nil {
 		return Result{}, err
@@ -135,7 +138,6 @@ func (r *run) follow(ctx context.Context, pl *plumbing, begin time.Time) {
 		case r.ended = <-exited:
 		}
 	}
-	r.child.kill() // what might be left of its group
 	if progress != nil {
 		for m := range progress {
 			r.advance(m, begin)
@@ -177,6 +179,11 @@ func (r *run) check(now time.Time, pause time.Duration) time.Duration {
 	}
 	r.meter.sampleMemory()
 	used := r.meter.read(now)
+	if r.meter.tasks > maxTasks {
+		r.crowded = true
+		r.child.kill()
+		return pause
+	}
 	if used.charged >= r.limits.Time || used.wall >= r.limits.wallCap() {
 		r.timeUp = true
 		r.child.kill()
@@ -188,7 +195,7 @@ func (r *run) check(now time.Time, pause time.Duration) time.Duration {
 // result turns what was seen into a verdict on the program, or into an error if the program never had its chance.
 func (r *run) result(e exit, used reading) (Result, error) {
 	if len(r.status) > 0 {
-		return Result{}, fmt.Errorf("helper: %s", r.status)
+		return Result{}, fmt.Errorf("helper: %s", confine.StatusText(r.status))
 	}
 	if r.late {
 		return Result{}, fmt.Errorf("the interpreter was not alive after %s", startLimit)
@@ -203,7 +210,7 @@ func (r *run) result(e exit, used reading) (Result, error) {
 	res := Result{
 		Stdout: r.out.kept, Stderr: r.err.kept, StdoutBytes: r.out.count, StderrBytes: r.err.count,
 		StartupSeconds: r.startup.Seconds(), ChargedSeconds: used.charged.Seconds(), DelaySeconds: used.delay.Seconds(),
-		WallSeconds: used.wall.Seconds(), CPUSeconds: used.cpu.Seconds(), PeakRSSBytes: r.peakRSS(e),
+		WallSeconds: used.wall.Seconds(), CPUSeconds: used.cpu.Seconds(), PeakRSSBytes: e.maxRSS,
 	}
 	if e.status.Signaled() {
 		res.ExitCode, res.Signal = -1, int(e.status.Signal())
@@ -212,16 +219,6 @@ func (r *run) result(e exit, used reading) (Result, error) {
 	}
 	res.Outcome = r.classify(res, used)
 	return res, nil
-}
-
-// peakRSS: the kernel's figure starts from the size of the process that forked, so it counts only above that.
-func (r *run) peakRSS(e exit) int64 {
-	own := meter{pid: os.Getpid()}
-	own.sampleMemory()
-	if e.maxRSS > own.peakRSS {
-		return e.maxRSS
-	}
-	return r.meter.peakRSS
 }
 
 // classify names the cause. Which kind of failure a failed program gets can be influenced by it (it may
@@ -234,7 +231,7 @@ func (r *run) classify(res Result, used reading) Outcome {
 		return OutputLimit
 	case r.timeUp || used.charged > r.limits.Time || killed && used.cpu >= r.limits.Time:
 		return TimeLimit
-	case signal == unix.SIGSYS:
+	case signal == unix.SIGSYS || r.crowded:
 		return Policy
 	case r.last != running:
 		return CompileError
