@@ -40,6 +40,8 @@ type Sandbox struct {
 	python  int      // the interpreter, O_PATH
 	drop    bool     // programs run as users of their own
 	launch  launcher
+
+	startLimit time.Duration // the longest wait for a live interpreter
 }
 
 // IsHelper reports whether this process was started as the helper of a sandbox.
@@ -57,7 +59,7 @@ func New(ctx context.Context, o Options) (*Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Sandbox{opts: o, slots: make(chan int, o.Slots), ruleset: -1, python: -1}
+	s := &Sandbox{opts: o, slots: make(chan int, o.Slots), ruleset: -1, python: -1, startLimit: startLimit}
 	for slot := range o.Slots {
 		s.slots <- slot
 	}

@@ -1,9 +1,12 @@
 package sandbox_test
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -117,9 +120,26 @@ sys.stdout.write("y" * 5)
 	if r.StartupSeconds <= 0 || r.QueueSeconds < 0 {
 		t.Errorf("startup = %v, queue = %v", r.StartupSeconds, r.QueueSeconds)
 	}
-	if r.PeakRSSBytes < 200<<20 || r.PeakRSSBytes > 1<<30 {
-		t.Errorf("peak memory = %d, want at least the 200 MiB that were used", r.PeakRSSBytes)
+}
+
+// The peak is the program's own and exact, however short it runs and however large this process is.
+func TestRun_peakMemory(t *testing.T) {
+	t.Parallel()
+	const mib = 1 << 20
+	ballast := bytes.Repeat([]byte{1}, 300*mib)
+	bare := mustRun(t, sandbox.Program{Source: []byte("pass")}).PeakRSSBytes
+	if bare < 4*mib || bare > 64*mib {
+		t.Errorf("peak of an empty program = %d bytes, want that of an interpreter", bare)
 	}
+	for _, used := range []int64{1, 8, 64, 256, 512} {
+		for _, end := range []string{"", "\nimport os; os._exit(0)", "\n1/0", "\nimport os; os.kill(os.getpid(), 9)"} {
+			r := mustRun(t, sandbox.Program{Source: fmt.Appendf(nil, "x = b'x' * (%d << 20); del x%s", used, end)})
+			if more := r.PeakRSSBytes - bare; more < (used-1)*mib || more > (used+16)*mib {
+				t.Errorf("%d MiB, then %q: peak %d bytes above an empty program", used, end, more)
+			}
+		}
+	}
+	runtime.KeepAlive(ballast)
 }
 
 func TestRun_streamsAreCutAndCounted(t *testing.T) {

@@ -59,6 +59,7 @@ func (s *stream) drain(f io.Reader, limit int64, over func()) {
 // run is the state of one program from its start to its end.
 type run struct {
 	limits   Limits
+	patience time.Duration // for the start
 	child    child
 	out, err stream
 	status   []byte // errors of the helper
@@ -83,7 +84,7 @@ func (s *Sandbox) runOnce(ctx context.Context, p Program, l Limits, user int64) 
 	if err != nil {
 		return Result{}, err
 	}
-	r := &run{limits: l, child: c}
+	r := &run{limits: l, patience: s.startLimit, child: c}
 	r.follow(ctx, pl, begin)
 	var used reading
 	if r.meter != nil {
@@ -112,7 +113,7 @@ func (r *run) follow(ctx context.Context, pl *plumbing, begin time.Time) {
 	exited := make(chan time.Time, 1)
 	go func() { r.child.wait(); exited <- time.Now() }()
 
-	tick := time.NewTimer(startLimit)
+	tick := time.NewTimer(r.patience)
 	defer tick.Stop()
 	done := ctx.Done()
 	progress := marks
@@ -198,7 +199,7 @@ func (r *run) result(e exit, used reading) (Result, error) {
 		return Result{}, fmt.Errorf("helper: %s", confine.StatusText(r.status))
 	}
 	if r.late {
-		return Result{}, fmt.Errorf("the interpreter was not alive after %s", startLimit)
+		return Result{}, fmt.Errorf("the interpreter was not alive after %s", r.patience)
 	}
 	if r.meter == nil {
 		text := bytes.TrimSpace(r.err.kept)

@@ -230,6 +230,9 @@ func (h *helper) fork() (uintptr, unix.Errno) {
 		if e == 0 && s.check && r != s.want {
 			e = unix.ESRCH
 		}
+		if e != 0 && i == 0 {
+			break // StatusFD is still the helper's socket
+		}
 		if e != 0 {
 			failed := [2]byte{0, byte(e)}
 			_, _, _ = unix.RawSyscall(unix.SYS_WRITE, StatusFD, uintptr(unsafe.Pointer(unsafe.StringData(s.name))), uintptr(len(s.name)))
