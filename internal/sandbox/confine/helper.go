@@ -79,6 +79,7 @@ type step struct {
 }
 
 // helper starts programs: for each it forks, and the child makes the calls in steps, of which the last becomes the interpreter.
+// Serving a request allocates nothing: there is no garbage collection, and the child counts the helper's memory as its own.
 type helper struct {
 	link   link
 	steps  []step
@@ -92,6 +93,10 @@ type helper struct {
 	limits [16]unix.Rlimit
 	caps   unix.CapUserHeader
 	none   [2]unix.CapUserData
+	reply  reply
+	files  [FileCount]int32
+	status unix.WaitStatus
+	usage  unix.Rusage
 	self   int
 	stack  uint64 // hard limits that the helper itself has
 	core   uint64
@@ -167,17 +172,17 @@ func (h *helper) serve() {
 }
 
 func (h *helper) answer(r reply, fds []int32) {
-	if h.link.send(unsafe.Pointer(&r), unsafe.Sizeof(r), fds) != 0 {
+	h.reply = r
+	if h.link.send(unsafe.Pointer(&h.reply), unsafe.Sizeof(h.reply), fds) != 0 {
 		unix.Exit(exitFailed)
 	}
 }
 
 func (h *helper) start(q *request, received []int32) {
-	var files [FileCount]int32
-	copy(files[:], received)
-	h.plan(&q.params, files[:])
+	copy(h.files[:], received)
+	h.plan(&q.params)
 	pid, e := h.fork()
-	for _, fd := range files {
+	for _, fd := range h.files {
 		_, _, _ = unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0)
 	}
 	if e != 0 {
@@ -191,22 +196,21 @@ func (h *helper) start(q *request, received []int32) {
 		h.answer(reply{errno: int64(e)}, nil)
 		return
 	}
-	files[0] = int32(pidfd) //nolint:gosec // a descriptor
-	h.answer(reply{pid: int64(pid)}, files[:1])
+	h.files[0] = int32(pidfd) //nolint:gosec // a descriptor
+	h.answer(reply{pid: int64(pid)}, h.files[:1])
 	_, _, _ = unix.RawSyscall(unix.SYS_CLOSE, pidfd, 0, 0)
 }
 
 func (h *helper) reap(pid int) {
-	var status unix.WaitStatus
-	var usage unix.Rusage
-	got, err := unix.Wait4(pid, &status, unix.WNOHANG, &usage)
+	got, _, e := unix.RawSyscall6(unix.SYS_WAIT4, uintptr(pid), uintptr(unsafe.Pointer(&h.status)), unix.WNOHANG,
+		uintptr(unsafe.Pointer(&h.usage)), 0, 0)
 	switch {
-	case err != nil:
-		h.answer(reply{errno: int64(unix.ECHILD)}, nil)
-	case got != pid:
+	case e != 0:
+		h.answer(reply{errno: int64(e)}, nil)
+	case got != uintptr(pid):
 		h.answer(reply{errno: int64(unix.EBUSY)}, nil)
 	default:
-		h.answer(reply{pid: int64(pid), status: int64(status), maxRSS: usage.Maxrss}, nil)
+		h.answer(reply{pid: int64(pid), status: int64(h.status), maxRSS: h.usage.Maxrss}, nil)
 	}
 }
 
@@ -267,11 +271,11 @@ func (h *helper) do(name string, nr uintptr, args ...uintptr) *step {
 
 // plan writes down the way to the interpreter. The order matters: descriptors before their limit, limits before
 // the rights that raise them are gone, and at the end what leaves less and less: Landlock, filter, exec.
-func (h *helper) plan(p *Params, files []int32) {
+func (h *helper) plan(p *Params) {
 	h.steps = h.steps[:0]
 	// The status file is the first, so that every later failure can be told.
-	h.do("status pipe", unix.SYS_DUP3, uintptr(files[StatusFD]), StatusFD, unix.O_CLOEXEC)
-	for to, fd := range files {
+	h.do("status pipe", unix.SYS_DUP3, uintptr(h.files[StatusFD]), StatusFD, unix.O_CLOEXEC)
+	for to, fd := range h.files {
 		if to != StatusFD {
 			h.do("streams", unix.SYS_DUP3, uintptr(fd), uintptr(to), 0)
 		}
