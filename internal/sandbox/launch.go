@@ -104,6 +104,9 @@ func (s *spawner) launch() error {
 	for i := range files {
 		files[i] = uintptr(null)
 	}
+	if _, err := unix.FcntlInt(2, unix.F_GETFD, 0); err == nil {
+		files[2] = 2 // where a fault of the helper itself is told
+	}
 	files[confine.SocketFD] = uintptr(ends[1])
 	files[confine.RulesetFD], files[confine.ExecFD] = uintptr(s.files[0]), uintptr(s.files[1])
 	forked := make(chan struct{})

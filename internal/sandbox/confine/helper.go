@@ -135,9 +135,6 @@ func newHelper() (*helper, unix.Errno) {
 		}
 		*l.hard = limit.Max
 	}
-	if _, _, e := unix.RawSyscall(unix.SYS_CLOSE_RANGE, ExecFD+1, 1<<32-1, 0); e != 0 {
-		return nil, e
-	}
 	return h, 0
 }
 
@@ -281,6 +278,7 @@ func (h *helper) plan(p *Params) {
 		}
 	}
 	h.do("interpreter descriptor (the limit of open files must be above 1000)", unix.SYS_DUP3, ExecFD, InterpreterFD, unix.O_CLOEXEC)
+	// Also what the Go runtime has opened, which the helper itself needs.
 	h.do("close_range", unix.SYS_CLOSE_RANGE, RulesetFD, 1<<32-1, unix.CLOSE_RANGE_CLOEXEC)
 	h.do("setsid", unix.SYS_SETSID)
 	h.do("signal mask", unix.SYS_RT_SIGPROCMASK, 2, uintptr(unsafe.Pointer(&h.mask)), 0, 8) // SIG_SETMASK
