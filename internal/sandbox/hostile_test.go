@@ -77,6 +77,17 @@ a, b = socket.socketpair()
 attempt(a.sendmsg, [b"x"], [(1, 1, array.array("i", [0]))])
 attempt(b.recvmsg, 1, 64)
 attempt(raw, 44, a.fileno(), b"x", 1, 0, b"\2\0\0\1\x7f\0\0\1", 8)`},
+	{"urgent bytes on a pair", `
+import socket
+a, b = socket.socketpair()
+for flag in (1, 0x8000, 0x20000, 0x20000000): attempt(a.send, b"x", flag)
+a.send(b"x")
+for flag in (1, 0x2000, 0x20): attempt(b.recv, 1, flag)
+attempt(raw, 44, a.fileno(), b"x", 1, 1 | 1 << 32, 0, 0)`},
+	{"rare operations of futexes", `
+word = (ctypes.c_int * 4)()
+for op in (2, 6, 7, 8, 11, 12, 13):
+    for options in (0, 128, 256, 384, 128 | 1 << 32): attempt(raw, 202, word, op | options, 0, 0, word, 0)`},
 	{"address lookup", `
 import socket
 attempt(socket.create_connection, ("127.0.0.1", 80))

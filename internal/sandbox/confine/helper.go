@@ -98,7 +98,7 @@ type helper struct {
 	status unix.WaitStatus
 	usage  unix.Rusage
 	self   int
-	stack  uint64 // hard limits that the helper itself has
+	stack  uint64 // the hard limit that the helper itself has
 	core   uint64
 }
 
@@ -125,17 +125,23 @@ func newHelper() (*helper, unix.Errno) {
 	if h.env, err = pointers(Environment()); err != nil {
 		return nil, unix.EINVAL
 	}
-	for _, l := range []struct {
-		resource int
-		hard     *uint64
-	}{{unix.RLIMIT_STACK, &h.stack}, {unix.RLIMIT_CORE, &h.core}} {
-		var limit unix.Rlimit
-		if unix.Getrlimit(l.resource, &limit) != nil {
-			return nil, unix.EINVAL
-		}
-		*l.hard = limit.Max
+	var stack unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_STACK, &stack) != nil {
+		return nil, unix.EINVAL
+	}
+	h.stack = stack.Max
+	// 1 is less than any core file and, unlike 0, also keeps the kernel from piping the core to a program of the machine.
+	// A hard limit of 0 cannot be raised without privilege.
+	if setLimit(unix.RLIMIT_CORE, 1) == 0 {
+		h.core = 1
 	}
 	return h, 0
+}
+
+func setLimit(resource uintptr, value uint64) unix.Errno {
+	limit := unix.Rlimit{Cur: value, Max: value}
+	_, _, e := unix.RawSyscall6(unix.SYS_PRLIMIT64, 0, resource, uintptr(unsafe.Pointer(&limit)), 0, 0, 0)
+	return e
 }
 
 // pidComparisons returns the instructions that compare with somePID.
@@ -301,9 +307,7 @@ func (h *helper) limit(slot int, name string, resource uintptr, soft, hard uint6
 func (h *helper) planLimits(p *Params) {
 	h.limit(0, "RLIMIT_NOFILE", unix.RLIMIT_NOFILE, p.Files, p.Files)
 	h.limit(1, "RLIMIT_FSIZE", unix.RLIMIT_FSIZE, 0, 0)
-	// 1 is less than any core file and, unlike 0, also keeps the kernel from piping the core to a program of the machine.
-	core := min(1, h.core)
-	h.limit(2, "RLIMIT_CORE", unix.RLIMIT_CORE, core, core)
+	h.limit(2, "RLIMIT_CORE", unix.RLIMIT_CORE, h.core, h.core)
 	h.limit(3, "RLIMIT_MSGQUEUE", unix.RLIMIT_MSGQUEUE, 0, 0)
 	h.limit(4, "RLIMIT_MEMLOCK", unix.RLIMIT_MEMLOCK, 0, 0)
 	// The soft limit ends with a signal that the interpreter reports, the hard one with SIGKILL.

@@ -16,7 +16,9 @@ const (
 	threadFlags = unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_FILES | unix.CLONE_SIGHAND | unix.CLONE_THREAD |
 		unix.CLONE_SYSVSEM | unix.CLONE_SETTLS | unix.CLONE_PARENT_SETTID | unix.CLONE_CHILD_CLEARTID
 	// writeFlags are the flags of open that could change a file; the last is O_TMPFILE without O_DIRECTORY.
-	writeFlags     = unix.O_WRONLY | unix.O_RDWR | unix.O_CREAT | unix.O_TRUNC | unix.O_APPEND | 0x400000
+	writeFlags = unix.O_WRONLY | unix.O_RDWR | unix.O_CREAT | unix.O_TRUNC | unix.O_APPEND | 0x400000
+	// futexOptions do not change what a futex operation is: for this process only, and which clock.
+	futexOptions   = 128 | 256
 	archSetFS      = 0x1002
 	fcntlSeals     = 1034   // F_GET_SEALS
 	ioctlNonblock  = 0x5421 // FIONBIO
@@ -33,7 +35,6 @@ type call struct {
 var allowed = []call{
 	{"read", unix.SYS_READ},
 	{"write", unix.SYS_WRITE},
-	{"futex", unix.SYS_FUTEX},
 	{"brk", unix.SYS_BRK},
 	{"mmap", unix.SYS_MMAP},
 	{"munmap", unix.SYS_MUNMAP},
@@ -110,7 +111,6 @@ var allowed = []call{
 	{"dup3", unix.SYS_DUP3},
 	{"pipe", unix.SYS_PIPE},
 	{"pipe2", unix.SYS_PIPE2},
-	{"recvfrom", unix.SYS_RECVFROM},
 	{"exit", unix.SYS_EXIT},
 	{"exit_group", unix.SYS_EXIT_GROUP},
 	{"restart_syscall", unix.SYS_RESTART_SYSCALL},
@@ -210,7 +210,17 @@ func conditional(pid uint64) []Rule {
 		{Name: "socketpair", Nr: unix.SYS_SOCKETPAIR, When: [][]Cond{{
 			{Arg: 0, Mask: all64, Value: unix.AF_UNIX}, {Arg: 1, Mask: 0xf, Value: unix.SOCK_STREAM},
 		}}, Else: Errno(unix.EPERM)},
-		{Name: "sendto", Nr: unix.SYS_SENDTO, When: [][]Cond{{{Arg: 4, Mask: all64}}}, Else: Errno(unix.EPERM)},
+		// Out-of-band bytes and other rare flags have had faults in the kernel.
+		{Name: "sendto", Nr: unix.SYS_SENDTO, When: [][]Cond{{
+			{Arg: 3, Mask: all32 &^ (unix.MSG_NOSIGNAL | unix.MSG_DONTWAIT)}, {Arg: 4, Mask: all64},
+		}}, Else: Errno(unix.EPERM)},
+		{Name: "recvfrom", Nr: unix.SYS_RECVFROM, When: [][]Cond{{
+			{Arg: 3, Mask: all32 &^ (unix.MSG_DONTWAIT | unix.MSG_PEEK | unix.MSG_WAITALL)},
+		}}, Else: Errno(unix.EPERM)},
+		// What the C library waits and wakes with; the operations with priority inheritance have had faults in the kernel.
+		{Name: "futex", Nr: unix.SYS_FUTEX, When: alternatives(1, all32&^futexOptions, []uint64{
+			0, 1, 3, 4, 5, 9, 10, // wait, wake, requeue, compare and requeue, wake with operation, wait and wake by bits
+		}), Else: Errno(unix.ENOSYS)},
 	}
 }
 

@@ -72,7 +72,15 @@ func open(nr uint32, a [6]uint64) bool {
 	case unix.SYS_SOCKETPAIR:
 		return a[0] == 1 && a[1]&15 == 1
 	case unix.SYS_SENDTO:
-		return a[4] == 0
+		return a[4] == 0 && uint32(a[3])&^(0x4000|0x40) == 0
+	case unix.SYS_RECVFROM:
+		return uint32(a[3])&^(0x40|2|0x100) == 0
+	case unix.SYS_FUTEX:
+		switch uint32(a[1]) &^ (128 | 256) {
+		case 0, 1, 3, 4, 5, 9, 10:
+			return true
+		}
+		return false
 	case unix.SYS_IOCTL:
 		switch uint32(a[1]) {
 		case 0x5401, 0x541b, 0x5451, 0x5450, 0x5413, 0x5421:
