@@ -25,6 +25,7 @@ import (
 const (
 	asRefused = "as-helper-that-is-refused-a-call"
 	asWorker  = "as-worker"
+	asStarved = "as-worker-without-descriptors"
 )
 
 func TestMain(m *testing.M) {
@@ -34,6 +35,8 @@ func TestMain(m *testing.M) {
 			becomeRefusedHelper(os.Args[2:])
 		case asWorker:
 			becomeWorker(os.Args[2])
+		case asStarved:
+			becomeStarvedWorker()
 		}
 	}
 	os.Exit(m.Run())
@@ -314,6 +317,53 @@ func becomeWorker(source string) {
 	}
 	fmt.Println("the program ended:", err)
 	os.Exit(1)
+}
+
+// becomeStarvedWorker runs a program with every number of descriptors that is too small, and with the first that is enough.
+func becomeStarvedWorker() {
+	ctx := context.Background()
+	py, err := sandbox.FindPython(ctx, os.Getenv("STEADY_SANDBOX_PYTHON"))
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	s, err := sandbox.New(ctx, sandbox.Options{Python: py})
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	refused := 0
+	for files := uint64(3); files < 64; files++ {
+		limit := unix.Rlimit{Cur: files, Max: 4096}
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		r, err := s.Run(ctx, sandbox.Program{Source: []byte("print(42)"), Stdin: []byte("x")})
+		switch {
+		case fault.Is(err, fault.Infrastructure):
+			refused++
+		case err != nil || r.Outcome != sandbox.OK || string(r.Stdout) != "42\n":
+			fmt.Println(files, r, err)
+			os.Exit(1)
+		}
+	}
+	fmt.Println("refused", refused)
+	os.Exit(0)
+}
+
+// A worker that has no descriptors left judges nothing, and judges again when it has some.
+func TestFault_noDescriptors(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), self, asStarved).CombinedOutput()
+	var refused int
+	if n, _ := fmt.Sscanf(string(out), "refused %d", &refused); err != nil || n != 1 || refused < 10 || refused > 50 {
+		t.Errorf("%v: %s", err, out)
+	}
 }
 
 // A worker that is killed takes its programs along, whatever they do.
