@@ -106,7 +106,11 @@ func (c *sandboxRunCmd) Run(ctx context.Context, s *streams) error {
 	if !c.JSON {
 		_, _ = s.out.Write(r.Stdout)
 		_, _ = s.err.Write(r.Stderr)
-		fmt.Fprintf(s.err, "outcome %s, exit code %d, %.3f s charged\n", r.Outcome, r.ExitCode, r.ChargedSeconds)
+		how := fmt.Sprintf("exit code %d", r.ExitCode)
+		if r.Signal != 0 {
+			how = fmt.Sprintf("signal %d", r.Signal)
+		}
+		fmt.Fprintf(s.err, "outcome %s, %s, %.3f s charged, %d KiB at most\n", r.Outcome, how, r.ChargedSeconds, r.PeakRSSBytes>>10)
 		return nil
 	}
 	return printJSON(s.out, struct {

@@ -4,7 +4,8 @@ import "time"
 
 // Limits bound one program. A zero field means the default.
 type Limits struct {
-	// Time is charged time: wall time less waiting for a core. Default 3 s.
+	// Time is charged time: wall time less waiting for a core. Default 3 s. As a net, the processor time of all threads together,
+	// start included, is limited to Time, rounded down to seconds, plus 2 s.
 	Time time.Duration
 	// Memory is address space in bytes, libraries included. Default 1 GiB.
 	Memory int64
@@ -39,7 +40,8 @@ const (
 	stackSize = 64 << 20
 	// openFiles is below confine.InterpreterFD and enough for any program.
 	openFiles = 64
-	// maxTasks is the largest number of threads of a program.
+	// maxTasks is the largest number of threads of a program: a limit of the kernel if the program has a user of its own, else a
+	// program that is seen with more is ended, with outcome Policy.
 	maxTasks = 1024
 )
 
@@ -81,7 +83,8 @@ type Result struct {
 	WallSeconds    float64 `json:"wall_s"`    // live interpreter to end
 	CPUSeconds     float64 `json:"cpu_s"`     // processor time of all threads since the interpreter was alive
 
-	// PeakRSSBytes is the largest resident memory of the process, the interpreter included, as the kernel counted it.
+	// PeakRSSBytes is the largest resident memory of the process, the interpreter included, as the kernel counted it. The copy of
+	// the helper that became the interpreter counts too; it is smaller (about 1 MB) than any interpreter.
 	PeakRSSBytes int64 `json:"peak_rss_bytes"`
 }
 

@@ -127,15 +127,18 @@ func TestRun_peakMemory(t *testing.T) {
 	t.Parallel()
 	const mib = 1 << 20
 	ballast := bytes.Repeat([]byte{1}, 300*mib)
-	bare := mustRun(t, sandbox.Program{Source: []byte("pass")}).PeakRSSBytes
-	if bare < 4*mib || bare > 64*mib {
-		t.Errorf("peak of an empty program = %d bytes, want that of an interpreter", bare)
+	if empty := mustRun(t, sandbox.Program{Source: []byte("pass")}).PeakRSSBytes; empty < 4*mib || empty > 64*mib {
+		t.Errorf("peak of an empty program = %d bytes, want that of an interpreter", empty)
 	}
-	for _, used := range []int64{1, 16, 96} {
+	peak := func(used int64, end string) int64 {
+		return mustRun(t, sandbox.Program{Source: fmt.Appendf(nil, "x = b'x' * (%d << 20); del x%s", used, end)}).PeakRSSBytes
+	}
+	const base = 32
+	least := peak(base, "")
+	for _, used := range []int64{48, 128} {
 		for _, end := range []string{"", "\nimport os; os._exit(0)", "\n1/0", "\nimport os; os.kill(os.getpid(), 9)"} {
-			r := mustRun(t, sandbox.Program{Source: fmt.Appendf(nil, "x = b'x' * (%d << 20); del x%s", used, end)})
-			if more := r.PeakRSSBytes - bare; more < (used-1)*mib || more > (used+16)*mib {
-				t.Errorf("%d MiB, then %q: peak %d bytes above an empty program", used, end, more)
+			if more := peak(used, end) - least; more < (used-base-2)*mib || more > (used-base+8)*mib {
+				t.Errorf("%d MiB, then %q: peak %d bytes above a program of %d MiB", used, end, more, base)
 			}
 		}
 	}
