@@ -28,3 +28,6 @@ func (p Python) Without(part string) (Python, int) {
 	}
 	return p, len(all) - len(grants)
 }
+
+// Users are the users of the slots, none where programs keep the user of this process.
+func (s *Sandbox) Users() []int64 { return s.users.ids }

@@ -21,13 +21,6 @@ import (
 //go:embed boot.py
 var bootCode string
 
-// If this process is root, programs run as users from firstUser to below nobody, which Linux distributions leave unused, in the
-// group nobody.
-const (
-	firstUser = 65000
-	nobody    = 65534
-)
-
 const kernelHint = "programs run only on Linux 5.13 or newer with Landlock switched on (landlock in the list of the lsm= boot " +
 	"parameter) and with the calls landlock_* and seccomp allowed by the container; docs/security.md says how to check a machine"
 
@@ -38,7 +31,7 @@ type Sandbox struct {
 	slots   chan int // numbers of free slots
 	ruleset int      // Landlock ruleset, shared by all helpers
 	python  int      // the interpreter, O_PATH
-	drop    bool     // programs run as users of their own
+	users   users    // of the slots; empty: programs keep the user of this process
 	launch  launcher
 
 	startLimit time.Duration // the longest wait for a live interpreter
@@ -124,7 +117,10 @@ func (s *Sandbox) prepare() error {
 		LandlockABI: abi, LandlockErrata: confine.LandlockErrata(), Seccomp: "filter",
 		Namespaces: "not used: whether a path exists is visible", RunDelay: delayErr == nil, Python: s.opts.Python,
 	}
-	s.drop, s.level.User = chooseUser(grants)
+	var drop bool
+	if drop, s.level.User = chooseUser(grants); drop {
+		s.users = reserveUsers(s.opts.Slots)
+	}
 	s.launch = newSpawner(s.opts.Helper, s.argv(), s.ruleset, s.python)
 	return nil
 }
@@ -172,14 +168,6 @@ func mayChangeUsers() bool {
 	return unix.Capget(&header, &data[0]) == nil && data[0].Effective&need == need
 }
 
-// userOf is the user of the programs in a slot. Several sandboxes of a machine begin with different ones.
-func (s *Sandbox) userOf(slot int) int64 {
-	if !s.drop {
-		return -1
-	}
-	return int64(firstUser + (os.Getpid()+slot)%(nobody-firstUser))
-}
-
 // Level says what is enforced.
 func (s *Sandbox) Level() Level { return s.level }
 
@@ -194,6 +182,7 @@ func (s *Sandbox) Close() error {
 	if s.launch != nil {
 		s.launch.close()
 	}
+	s.users.release()
 	for _, fd := range []int{s.ruleset, s.python} {
 		if fd >= 0 {
 			_ = unix.Close(fd)
@@ -222,7 +211,7 @@ func (s *Sandbox) Run(ctx context.Context, p Program) (Result, error) {
 		return Result{}, err
 	}
 	started := time.Now()
-	r, err := s.runOnce(ctx, p, limits, s.userOf(slot))
+	r, err := s.runOnce(ctx, p, limits, slot)
 	if err != nil {
 		if ctx.Err() != nil {
 			return Result{}, ctx.Err()
@@ -240,14 +229,14 @@ func (s *Sandbox) argv() []string {
 	return []string{s.opts.Python.Path, "-s", "-B", "-X", "utf8", "-X", "int_max_str_digits=0", "-c", bootCode}
 }
 
-func (s *Sandbox) params(l Limits, user int64) confine.Params {
+func (s *Sandbox) params(l Limits, slot int) confine.Params {
 	p := confine.Params{
-		User: user, Group: nobody, Memory: uint64(l.Memory), //nolint:gosec // positive
+		User: -1, Memory: uint64(l.Memory), //nolint:gosec // positive
 		CPU:   uint64(l.Time.Seconds()) + 2, // start-up and rounding included
 		Stack: stackSize, Files: openFiles, Tasks: confine.Keep,
 	}
-	if user >= 0 {
-		p.Tasks = maxTasks
+	if len(s.users.ids) > 0 {
+		p.User, p.Group, p.Tasks = s.users.ids[slot], nobody, maxTasks
 	}
 	return p
 }

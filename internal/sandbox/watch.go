@@ -72,14 +72,14 @@ type run struct {
 	ended    time.Time
 }
 
-func (s *Sandbox) runOnce(ctx context.Context, p Program, l Limits, user int64) (Result, error) {
+func (s *Sandbox) runOnce(ctx context.Context, p Program, l Limits, slot int) (Result, error) {
 	pl, err := plumb(p)
 	if err != nil {
 		return Result{}, err
 	}
 	defer pl.closeOwn()
 	begin := time.Now()
-	c, err := s.launch.start(job{params: s.params(l, user), files: pl.child})
+	c, err := s.launch.start(job{params: s.params(l, slot), files: pl.child})
 	pl.closeChild()
 	if err != nil {
 		return Result{}, err

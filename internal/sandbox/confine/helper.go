@@ -314,9 +314,6 @@ func (h *helper) planLimits(p *Params) {
 	h.limit(5, "RLIMIT_CPU", unix.RLIMIT_CPU, p.CPU, p.CPU+1)
 	// The soft stack limit is also the default of every thread; the hard one stays, programs raise theirs.
 	h.limit(6, "RLIMIT_STACK", unix.RLIMIT_STACK, min(p.Stack, h.stack), h.stack)
-	if p.Tasks != Keep {
-		h.limit(7, "RLIMIT_NPROC", unix.RLIMIT_NPROC, p.Tasks, p.Tasks)
-	}
 }
 
 // planCredentials gives up user, groups and capabilities, and binds the process to its parent's life.
@@ -327,6 +324,10 @@ func (h *helper) planCredentials(p *Params) {
 		h.do("setgroups", unix.SYS_SETGROUPS, 0, 0).tolerate = unix.EPERM
 		h.do("setresgid", unix.SYS_SETRESGID, group, group, group)
 		h.do("setresuid", unix.SYS_SETRESUID, user, user, user)
+	}
+	if p.Tasks != Keep {
+		// After the change of user: else the kernel refuses the exec if the user has too many threads in another sandbox.
+		h.limit(7, "RLIMIT_NPROC", unix.RLIMIT_NPROC, p.Tasks, p.Tasks)
 	}
 	// Root without capabilities is an ordinary user; the bits keep the exec from giving them back. Without
 	// the right to set them there is nothing to give back, and no_new_privs holds anyway.

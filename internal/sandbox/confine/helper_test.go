@@ -43,7 +43,7 @@ func TestHelper_order(t *testing.T) {
 	for _, order := range [][]string{
 		{"status pipe", "streams", "interpreter descriptor (the limit of open files must be above 1000)", "close_range", "RLIMIT_NOFILE"},
 		{"RLIMIT_STACK", "setgroups", "setresgid", "setresuid", "capset", "parent death signal", "parent is gone", "no_new_privs"},
-		{"RLIMIT_NPROC", "setresuid"},
+		{"setresuid", "RLIMIT_NPROC"},
 		{"RLIMIT_CORE", "setresuid"},
 		{"dumpable", "no_new_privs", "landlock_restrict_self", "RLIMIT_AS", "getpid", "seccomp", "execveat"},
 	} {
