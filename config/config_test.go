@@ -43,7 +43,7 @@ func TestLoad_layersWinInOrder(t *testing.T) {
 		Sets: []string{"rollout.prefill=1", "sandbox.memory=64MiB", "rollout.prefill=0", "model.path=", "data.shards=[x, y]"},
 	})
 	got := []any{c.Run.Steps, c.Run.ValidateEvery, c.Run.CheckpointEvery, c.Run.Seed, c.Data.Shards, c.Rollout.Prefill, c.Sandbox.Memory, c.Model.Path}
-	want := []any{2, 7, 10, uint64(42), []string{"x", "y"}, 0, config.Bytes(64 << 20), ""}
+	want := []any{2, 7, 12, uint64(42), []string{"x", "y"}, 0, config.Bytes(64 << 20), ""}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("values (-want +got):\n%s", d)
 	}
@@ -248,7 +248,7 @@ func TestValidate_everyRuleHasAFailingValue(t *testing.T) {
 		{"run.init_run=../x", "run.init_run: must be the name of a run"},
 		{"run.init_step=3", "run.init_step: needs run.init_run"},
 		{"run.init_lineage=l", "run.init_lineage: needs run.init_run"},
-		{"run={init_run: a, init_step: 30}", "run.init_step: must be before run.steps (30), got 30"},
+		{"run={init_run: a, init_step: 36}", "run.init_step: must be before run.steps (36), got 36"},
 		{"model.path=", "model.path: must be given"},
 		{"engine.backend=tpu", "engine.backend: must be one of cpu, ref"},
 		{"engine.threads=-1", "engine.threads: must be"},
@@ -257,7 +257,7 @@ func TestValidate_everyRuleHasAFailingValue(t *testing.T) {
 		{"data.shards=[]", "data.shards: must list at least one file"},
 		{"data.shards=[bundled, x]", "data.shards: bundled stands for all"},
 		{"data.shards=['']", "data.shards: must not hold an empty name"},
-		{"data.train=4", "data.train: must be at least rollout.batch_problems (8), got 4"},
+		{"data.train=4", "data.train: must be at least rollout.batch_problems (12), got 4"},
 		{"data.dev=0", "data.dev: must be"},
 		{"data.solution_tries=0", "data.solution_tries: must be"},
 		{"rollout.group_size=1", "rollout.group_size: must be at least 2"},
