@@ -12,13 +12,14 @@ import (
 
 // meter measures one live program from outside. It sees threads that live when it looks.
 type meter struct {
-	pid      int
-	began    time.Time     // interpreter alive
-	cpuBase  time.Duration // processor time until then
-	base     time.Duration // run delay of the first thread until then
-	delays   map[int]time.Duration
-	peakSize int64 // address space, bytes, sampled
-	tasks    int   // threads at the last reading
+	pid       int
+	began     time.Time     // interpreter alive
+	cpuBase   time.Duration // processor time until then
+	base      time.Duration // run delay of the first thread until then
+	delays    map[int]time.Duration
+	peakSize  int64 // address space, bytes, sampled
+	tasks     int   // threads at the last reading
+	mostTasks int   // largest number of threads at a reading
 }
 
 func newMeter(pid int, began time.Time) *meter {
@@ -46,6 +47,7 @@ type reading struct{ wall, delay, charged, cpu time.Duration }
 func (m *meter) read(now time.Time) reading {
 	list := threads(m.pid)
 	m.tasks = len(list)
+	m.mostTasks = max(m.mostTasks, m.tasks)
 	for _, tid := range list[:min(len(list), maxTasks)] {
 		m.delays[tid] = max(m.delays[tid], runDelay(m.pid, tid))
 	}

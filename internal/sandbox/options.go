@@ -33,6 +33,18 @@ func (l Limits) orElse(d Limits) Limits {
 // with ten times more work than cores gets here, or a program that plays with its threads.
 func (l Limits) wallCap() time.Duration { return 10*l.Time + time.Second }
 
+// expired says whether a program is to be ended. timeUp: its time is used, or it has had threads and reached wallCap. starved: a
+// program that never had a second thread waited for a core until wallCap. It cannot do that to itself, so it is no verdict.
+func (l Limits) expired(used reading, mostTasks int) (timeUp, starved bool) {
+	switch {
+	case used.charged >= l.Time:
+		return true, false
+	case used.wall < l.wallCap():
+		return false, false
+	}
+	return mostTasks > 1, mostTasks <= 1
+}
+
 const (
 	// startLimit is the longest wait for a live interpreter; more is an infrastructure fault.
 	startLimit = 10 * time.Second

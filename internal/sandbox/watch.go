@@ -68,6 +68,7 @@ type run struct {
 	startup  time.Duration
 	late     bool // the interpreter was not alive in time
 	timeUp   bool // ended by us for its time
+	starved  bool // ended by us because it had no fair share of a core
 	crowded  bool // ended by us for its threads
 	ended    time.Time
 }
@@ -185,8 +186,8 @@ func (r *run) check(now time.Time, pause time.Duration) time.Duration {
 		r.child.kill()
 		return pause
 	}
-	if used.charged >= r.limits.Time || used.wall >= r.limits.wallCap() {
-		r.timeUp = true
+	r.timeUp, r.starved = r.limits.expired(used, r.meter.mostTasks)
+	if r.timeUp || r.starved {
 		r.child.kill()
 		return pause
 	}
@@ -200,6 +201,10 @@ func (r *run) result(e exit, used reading) (Result, error) {
 	}
 	if r.late {
 		return Result{}, fmt.Errorf("the interpreter was not alive after %s", r.patience)
+	}
+	if r.starved {
+		return Result{}, fmt.Errorf("the program waited %s of %s for a core: there is far more work than cores",
+			used.delay.Round(time.Millisecond), used.wall.Round(time.Millisecond))
 	}
 	if r.meter == nil {
 		text := bytes.TrimSpace(r.err.kept)
