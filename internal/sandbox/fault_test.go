@@ -208,6 +208,15 @@ func tree(t *testing.T, custom string) sandbox.Python {
 	if err := os.WriteFile(filepath.Join(lib, "sitecustomize.py"), []byte(custom), 0o644); err != nil { //nolint:gosec // no secret
 		t.Fatal(err)
 	}
+	shared, err := filepath.Glob(filepath.Join(filepath.Dir(py.Path), "..", "lib", "libpython*.so*")) // of an interpreter that finds it by its own place
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, from := range shared {
+		if err := os.Symlink(from, filepath.Join(dir, "lib", filepath.Base(from))); err != nil && !os.IsExist(err) {
+			t.Fatal(err)
+		}
+	}
 	// A link would show the original; cp is another process, so that no fork of this one holds the copy open.
 	copied := filepath.Join(dir, "bin", filepath.Base(py.Path))
 	if out, err := exec.CommandContext(t.Context(), "cp", py.Path, copied).CombinedOutput(); err != nil {
