@@ -43,7 +43,7 @@ func TestLoad_layersWinInOrder(t *testing.T) {
 		Sets: []string{"rollout.prefill=1", "sandbox.memory=64MiB", "rollout.prefill=0", "model.path=", "data.shards=[x, y]"},
 	})
 	got := []any{c.Run.Steps, c.Run.ValidateEvery, c.Run.CheckpointEvery, c.Run.Seed, c.Data.Shards, c.Rollout.Prefill, c.Sandbox.Memory, c.Model.Path}
-	want := []any{2, 7, 12, uint64(42), []string{"x", "y"}, 0, config.Bytes(64 << 20), ""}
+	want := []any{2, 7, 14, uint64(42), []string{"x", "y"}, 0, config.Bytes(64 << 20), ""}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("values (-want +got):\n%s", d)
 	}
@@ -248,7 +248,7 @@ func TestValidate_everyRuleHasAFailingValue(t *testing.T) {
 		{"run.init_run=../x", "run.init_run: must be the name of a run"},
 		{"run.init_step=3", "run.init_step: needs run.init_run"},
 		{"run.init_lineage=l", "run.init_lineage: needs run.init_run"},
-		{"run={init_run: a, init_step: 36}", "run.init_step: must be before run.steps (36), got 36"},
+		{"run={init_run: a, init_step: 42}", "run.init_step: must be before run.steps (42), got 42"},
 		{"model.path=", "model.path: must be given"},
 		{"engine.backend=tpu", "engine.backend: must be one of cpu, ref"},
 		{"engine.threads=-1", "engine.threads: must be"},
