@@ -86,7 +86,25 @@ func (c *Control) startRun(ctx context.Context, q contract.StartRunRequest, _ *B
 	if err := c.Assets.CopyModelFiles(ctx, c.store(), l, cfg.Model.Path); err != nil {
 		return contract.RunSpec{}, err
 	}
-	return spec, nil
+	return spec, c.noteBase(ctx, l)
+}
+
+// noteBase records the digests of the copied model files; Runs.Of compares with them.
+func (c *Control) noteBase(ctx context.Context, l record.Layout) error {
+	names, err := c.store().List(ctx, l.Base()+"/")
+	if err != nil {
+		return err
+	}
+	var b record.Base
+	for _, name := range names {
+		_, ref, err := c.store().Get(ctx, name)
+		if err != nil {
+			return err
+		}
+		b.Files = append(b.Files, ref)
+	}
+	_, err = artifact.PutJSON(ctx, c.store(), l.BaseInfo(), b)
+	return err
 }
 
 func decodeInput(q contract.StartRunRequest) (*config.Config, error) {

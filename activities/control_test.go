@@ -3,6 +3,7 @@ package activities
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io/fs"
 	"maps"
 	"path"
@@ -244,6 +245,56 @@ func TestRuns_leaveTheRecordOfTheWorker(t *testing.T) {
 	}
 	if names, err := c.store().List(t.Context(), lay.Workers()); err != nil || !slices.Equal(names, []string{name}) {
 		t.Errorf("got the records %v, %v; want one", names, err)
+	}
+}
+
+// A run whose configuration or model files changed after its start must not go on with them.
+func TestRuns_refuseWhatChangedSinceTheStart(t *testing.T) {
+	t.Parallel()
+	base := lay.Base() + "/config.json"
+	tests := []struct {
+		name   string
+		damage func(text string) string
+	}{
+		{lay.ConfigFile(), func(s string) string { return strings.Replace(s, `"seed": 42`, `"seed": 43`, 1) }},
+		{lay.ConfigFile(), func(s string) string { return strings.Replace(s, `"learning_rate": 0.0003`, `"learning_rate": 0.0004`, 1) }},
+		{lay.ConfigFile(), func(s string) string { return s + "\n" }},
+		{lay.RunFile(), func(string) string { return "{}" }},
+		{lay.RunFile(), func(s string) string { return s[:len(s)/2] }},
+		{base, func(s string) string { return s + "\n" }},
+		{base, func(s string) string { return s[:len(s)/2] }},
+		{lay.BaseInfo(), func(s string) string { return s[:len(s)/2] }},
+		{lay.BaseInfo(), func(s string) string { return strings.ReplaceAll(s, `"digest": "`, `"digest": "0`) }},
+	}
+	for i, tt := range tests {
+		t.Run(fmt.Sprint(i, tt.name), func(t *testing.T) {
+			t.Parallel()
+			c := started(t)
+			text, _, err := c.store().Get(t.Context(), tt.name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			changed := tt.damage(string(text))
+			if changed == string(text) {
+				t.Fatal("nothing was damaged")
+			}
+			if _, err := c.store().Replace(t.Context(), tt.name, []byte(changed)); err != nil {
+				t.Fatal(err)
+			}
+			again := &Runs{Store: c.store(), Backend: "ref"}
+			if _, err := again.Of(t.Context(), key); !fault.Is(err, fault.Corrupt) || !strings.Contains(err.Error(), tt.name) && tt.name != lay.BaseInfo() {
+				t.Errorf("got %v, want Corrupt with the name", err)
+			}
+		})
+	}
+	for _, name := range []string{lay.RunFile(), lay.BaseInfo()} { // a run of an older build, or a lost record
+		c := started(t)
+		if err := c.store().Remove(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := (&Runs{Store: c.store(), Backend: "ref"}).Of(t.Context(), key); err != nil {
+			t.Errorf("without %s: got %v, want to go on", name, err)
+		}
 	}
 }
 

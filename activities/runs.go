@@ -42,8 +42,8 @@ type Run struct {
 
 const maxKnownRuns = 16
 
-// Of returns the run of a key. Errors: NotFound or Corrupt (no such run in this store), Invalid (this worker
-// cannot serve it).
+// Of returns the run of a key. Errors: NotFound (no such run in this store), Corrupt (its configuration or a file of its
+// base model is not what it was when the run started), Invalid (this worker cannot serve it).
 func (r *Runs) Of(ctx context.Context, k contract.RunKey) (*Run, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -53,6 +53,9 @@ func (r *Runs) Of(ctx context.Context, k contract.RunKey) (*Run, error) {
 	l := k.Layout()
 	data, _, err := r.Store.Get(ctx, l.ConfigFile())
 	if err != nil {
+		return nil, err
+	}
+	if err := r.unchanged(ctx, l, data); err != nil {
 		return nil, err
 	}
 	c, _, err := config.DecodeJSON(data)
@@ -84,6 +87,33 @@ func (r *Runs) Of(ctx context.Context, k contract.RunKey) (*Run, error) {
 	}
 	r.known[k] = run
 	return run, nil
+}
+
+// unchanged compares the configuration and the files of the base model with the digests that the run recorded when it
+// started. A record that is not there decides nothing: the run goes on without it.
+func (r *Runs) unchanged(ctx context.Context, l record.Layout, text []byte) error {
+	var run record.Run
+	_, err := artifact.GetJSON(ctx, r.Store, l.RunFile(), &run)
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		return err
+	}
+	if got := artifact.Digest(text); err == nil && run.ConfigDigest != got {
+		return fault.New(fault.Corrupt, "activities.Runs", "%s has digest %.12s, %s recorded %.12s", l.ConfigFile(), got, l.RunFile(), run.ConfigDigest).
+			WithHint("restore the file from a copy of the store, or start another run")
+	}
+	var base record.Base
+	if _, err := artifact.GetJSON(ctx, r.Store, l.BaseInfo(), &base); err != nil {
+		if fault.Is(err, fault.NotFound) {
+			return nil
+		}
+		return err
+	}
+	for _, ref := range base.Files {
+		if _, err := artifact.Fetch(ctx, r.Store, ref); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // sign leaves the record of this process with a run. Idempotence: an equal record stays.

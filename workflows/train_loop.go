@@ -52,6 +52,7 @@ type loop struct {
 	order   permutation
 	began   time.Time // of the step in progress
 	faults  int       // groups lost to infrastructure since the last trained step
+	fault   string    // why the newest of them was lost
 }
 
 // validation is a running Validate child.
@@ -216,6 +217,7 @@ func (l *loop) dropUnusable(t int) error {
 		case g.Failed != "":
 			reason = "infrastructure"
 			l.faults++
+			l.fault = g.Failed
 			l.event("infrastructure", fmt.Sprintf("group %d", g.N), "dropped: "+g.Failed, t)
 		case g.Done && t-g.Tag > l.spec.Threshold-1:
 			reason = "stale"
@@ -231,7 +233,7 @@ func (l *loop) dropUnusable(t int) error {
 	l.st.Open = keep
 	if limit := 2 * l.spec.BatchProblems; l.faults > limit {
 		return temporal.NewNonRetryableApplicationError(
-			fmt.Sprintf("%d groups were lost to infrastructure faults in step %d, the limit is %d: see the failures of the group workflows", l.faults, t, limit),
+			fmt.Sprintf("%d groups were lost to infrastructure faults in step %d, the limit is %d; the newest: %s", l.faults, t, limit, l.fault),
 			string(fault.Infrastructure), nil)
 	}
 	if dropped == 0 {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"strings"
 	"testing"
 	"time"
 
@@ -438,8 +439,8 @@ func TestTrainLoop_faultRateStopsTraining(t *testing.T) {
 	})
 	env.ExecuteWorkflow(contract.TrainLoop, contract.LoopInput{Spec: spec("async")})
 	app, ok := errors.AsType[*temporal.ApplicationError](env.GetWorkflowError())
-	if !ok || app.Type() != string(fault.Infrastructure) || len(w.updates) != 0 {
-		t.Errorf("error %v, updates %v", env.GetWorkflowError(), w.updates)
+	if !ok || app.Type() != string(fault.Infrastructure) || len(w.updates) != 0 || !strings.Contains(app.Message(), "no interpreter") {
+		t.Errorf("error %v, want the reason of the newest fault; updates %v", env.GetWorkflowError(), w.updates)
 	}
 }
 

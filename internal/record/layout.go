@@ -103,6 +103,9 @@ func (l Layout) Export() string { return l.at("export") }
 // Base is the directory of the initial model's small files: configuration, tokenizer, templates.
 func (l Layout) Base() string { return l.at("base") }
 
+// BaseInfo is the record (Base) of the files under Base.
+func (l Layout) BaseInfo() string { return l.at("base.json") }
+
 // Report is the HTML report.
 func (l Layout) Report() string { return l.at("report.html") }
 

@@ -38,6 +38,12 @@ type Worker struct {
 	Sandbox string `json:"sandbox,omitempty"`
 }
 
+// Base names the files of the base model that a lineage keeps, so that a changed one is noticed. A lineage of an older
+// build has no such record.
+type Base struct {
+	Files []artifact.Ref `json:"files"` // by name
+}
+
 // Dataset names the prepared data of a lineage.
 type Dataset struct {
 	Dir   string `json:"dir"` // store directory
