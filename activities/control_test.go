@@ -257,7 +257,9 @@ func TestRuns_refuseWhatChangedSinceTheStart(t *testing.T) {
 		damage func(text string) string
 	}{
 		{lay.ConfigFile(), func(s string) string { return strings.Replace(s, `"seed": 42`, `"seed": 43`, 1) }},
-		{lay.ConfigFile(), func(s string) string { return strings.Replace(s, `"learning_rate": 0.0003`, `"learning_rate": 0.0004`, 1) }},
+		{lay.ConfigFile(), func(s string) string {
+			return strings.Replace(s, `"learning_rate": 0.0003`, `"learning_rate": 0.0004`, 1)
+		}},
 		{lay.ConfigFile(), func(s string) string { return s + "\n" }},
 		{lay.RunFile(), func(string) string { return "{}" }},
 		{lay.RunFile(), func(s string) string { return s[:len(s)/2] }},

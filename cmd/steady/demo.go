@@ -191,7 +191,9 @@ func watch(ctx context.Context, l *local, run client.WorkflowRun, display *ui.Di
 	ended := make(chan end, 1)
 	go func() {
 		var e end
-		e.err = run.Get(ctx, &e.out)
+		e.out, e.err = await(ctx, run, func(err error) {
+			display.Event("the Temporal server does not answer (%v): waiting for it", err)
+		})
 		ended <- e
 	}()
 	tick := time.NewTicker(500 * time.Millisecond)
@@ -211,6 +213,35 @@ func watch(ctx context.Context, l *local, run client.WorkflowRun, display *ui.Di
 			return contract.RunOutput{}, ctx.Err()
 		}
 	}
+}
+
+// await returns how the run ended. A call that the server did not answer says nothing about the run, which goes on: it is
+// told, and made again after a second.
+func await(ctx context.Context, run client.WorkflowRun, tell func(error)) (contract.RunOutput, error) {
+	for {
+		var out contract.RunOutput
+		err := run.Get(ctx, &out)
+		if err == nil || !unanswered(err) || ctx.Err() != nil {
+			return out, err
+		}
+		tell(err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// unanswered reports whether err is that of a call to the server, not that of a workflow.
+func unanswered(err error) bool {
+	if _, ended := errors.AsType[*temporal.WorkflowExecutionError](err); ended {
+		return false
+	}
+	_, deadline := errors.AsType[*serviceerror.DeadlineExceeded](err)
+	_, away := errors.AsType[*serviceerror.Unavailable](err)
+	_, busy := errors.AsType[*serviceerror.ResourceExhausted](err)
+	_, cut := errors.AsType[*serviceerror.Canceled](err)
+	return deadline || away || busy || cut || errors.Is(err, context.DeadlineExceeded)
 }
 
 // troubles shows, once each, why activities of a run are tried again: a full disk, a busy engine.

@@ -3,12 +3,16 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
+
+	"github.com/steadyrl/steady/internal/contract"
 )
 
 // However a run ends, a person reads its name, how it ended and what to do, in the words of no library.
@@ -45,5 +49,58 @@ func TestRunError_everyEndHasWords(t *testing.T) {
 	cancel()
 	if err := runError(ctx, "r", ctx.Err()); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted: %v, want the context's error", err)
+	}
+}
+
+// answers is a run whose Get gives one error after the other, and then a result.
+type answers struct {
+	client.WorkflowRun
+	errs []error
+	asks int
+}
+
+func (a *answers) Get(_ context.Context, out any) error {
+	a.asks++
+	if a.asks <= len(a.errs) {
+		return a.errs[a.asks-1]
+	}
+	out.(*contract.RunOutput).Step = 6 //nolint:forcetypeassert // what await passes
+	return nil
+}
+
+// A server that does not answer for a while has not ended the run; only the run's own end is one.
+func TestAwait_asksAgainWhenTheServerDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		err   error
+		again bool
+	}{
+		"deadline":       {serviceerror.NewDeadlineExceeded("context deadline exceeded"), true},
+		"bare deadline":  {fmt.Errorf("poll: %w", context.DeadlineExceeded), true},
+		"away":           {serviceerror.NewUnavailable("connection refused"), true},
+		"busy":           {serviceerror.NewResourceExhausted(enumspb.RESOURCE_EXHAUSTED_CAUSE_RPS_LIMIT, "slow down"), true},
+		"call cut":       {serviceerror.NewCanceled("stopping"), true},
+		"deleted":        {serviceerror.NewNotFound("workflow not found for ID: r"), false},
+		"failed":         {temporal.NewApplicationError("no interpreter", "Infrastructure"), false},
+		"run timed out":  {temporal.NewTimeoutError(enumspb.TIMEOUT_TYPE_START_TO_CLOSE, nil), false},
+		"run terminated": {&temporal.TerminatedError{}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run, told := &answers{errs: []error{c.err}}, 0
+			out, err := await(t.Context(), run, func(error) { told++ })
+			switch {
+			case c.again && (err != nil || out.Step != 6 || told != 1):
+				t.Errorf("got %+v, %v after %d reports; want to ask again", out, err, told)
+			case !c.again && (!errors.Is(err, c.err) || run.asks != 1 || told != 0):
+				t.Errorf("got %v after %d questions and %d reports; want the run's own end", err, run.asks, told)
+			}
+		})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	run := &answers{errs: []error{context.Canceled}}
+	if _, err := await(ctx, run, func(error) {}); !errors.Is(err, context.Canceled) || run.asks != 1 {
+		t.Errorf("interrupted: got %v after %d questions, want the context's error after one", err, run.asks)
 	}
 }
