@@ -177,9 +177,13 @@ func (l *local) start(ctx context.Context, f serverFlags, e engineFlags, console
 		Binary: binary, DBFile: filepath.Join(f.Data, "temporal", "temporal.db"), Port: f.Port, UIPort: f.UIPort,
 		Attributes: attrs, OnWait: func(what string) { event("waiting for %s", what) },
 		OnEvent: func(ev devserver.Event) {
-			if ev.Err != nil {
+			switch {
+			case ev.Trouble != "":
+				event("the Temporal server cannot use its database %s: %s; free space or restore the file from a copy, or the run waits for ever",
+					filepath.Join(f.Data, "temporal", "temporal.db"), ev.Trouble)
+			case ev.Err != nil:
 				event("the Temporal server went down (%v), restart %d", ev.Err, ev.Restarts)
-			} else {
+			default:
 				event("the Temporal server answers again")
 			}
 		},

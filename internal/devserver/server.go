@@ -34,7 +34,7 @@ type Options struct {
 	Retention time.Duration
 	// ReadyTimeout bounds the first start and every restart; default 90 s, which a loaded laptop needs.
 	ReadyTimeout time.Duration
-	// OnEvent is told of crashes and restarts, from one goroutine; may be nil.
+	// OnEvent is told of crashes, restarts and troubles, one after the other; may be nil.
 	OnEvent func(Event)
 	// OnWait is told what a start waits for when it takes more than a second; may be nil.
 	OnWait func(what string)
@@ -44,6 +44,8 @@ type Options struct {
 type Event struct {
 	Restarts int   // restarts so far
 	Err      error // why it went down; nil when it is ready again
+	// Trouble, if set, says why a server that runs cannot use its database; nothing else happened. Each is told once a start.
+	Trouble string
 }
 
 // Server is a running development server.
@@ -73,8 +75,8 @@ func DynamicConfig() []string { return slices.Clone(dynamic) }
 // what a process that was killed still holds, the data directory and the ports, it waits up to 10 s each.
 //
 // Errors: Invalid for a port or a data directory that is in use and for a database of another server version;
-// Lost, with the end of its log, for a server that does not come up. Effects: a child process and one goroutine,
-// both gone after Stop or soon after the end of ctx.
+// Lost, with the end of its log, for a server that does not come up. Effects: a child process and two goroutines,
+// all gone after Stop or soon after the end of ctx.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	const op = "devserver.Start"
 	if err := o.complete(); err != nil {
@@ -234,11 +236,8 @@ func (s *Server) supervise(ctx context.Context, first chan<- error) {
 			s.tell(nil)
 		}
 		if err == nil {
-			select {
-			case <-ctx.Done():
-			case err = <-exited:
+			if err = s.attend(ctx, exited); err != nil {
 				exited = nil
-				err = fmt.Errorf("the server ended: %s", describeExit(err))
 			}
 		}
 		if ctx.Err() != nil {
@@ -259,6 +258,27 @@ func (s *Server) supervise(ctx context.Context, first chan<- error) {
 		s.mu.Lock()
 		s.restarts++
 		s.mu.Unlock()
+	}
+}
+
+// attend waits until ctx ends (nil) or the server has ended by itself, and tells its troubles meanwhile.
+func (s *Server) attend(ctx context.Context, exited chan error) error {
+	wctx, stop := context.WithCancel(ctx)
+	look, watched := sinceNow(s.options.LogFile), make(chan struct{})
+	go func() {
+		defer close(watched)
+		look.watch(wctx, func(text string) {
+			if s.options.OnEvent != nil {
+				s.options.OnEvent(Event{Restarts: s.Restarts(), Trouble: text})
+			}
+		})
+	}()
+	defer func() { stop(); <-watched }()
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-exited:
+		return fmt.Errorf("the server ended: %s", describeExit(err))
 	}
 }
 
