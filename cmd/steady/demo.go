@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 	"github.com/steadyrl/steady/internal/artifact"
 	"github.com/steadyrl/steady/internal/contract"
 	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/ledger"
 	"github.com/steadyrl/steady/internal/record"
 	"github.com/steadyrl/steady/internal/ui"
 	"github.com/steadyrl/steady/workers"
@@ -244,6 +246,14 @@ func unanswered(err error) bool {
 	return deadline || away || busy || cut || errors.Is(err, context.DeadlineExceeded)
 }
 
+var digits = regexp.MustCompile(`[0-9]+`)
+
+// troubleKey is the same for what a person takes for the same trouble: digits differ between attempts, in the names of
+// temporary files and of groups.
+func troubleKey(activity, text string) string {
+	return activity + ": " + digits.ReplaceAllString(text, "0")
+}
+
 // troubles shows, once each, why activities of a run are tried again: a full disk, a busy engine.
 type troubles struct{ seen map[string]bool }
 
@@ -264,7 +274,7 @@ func (t *troubles) show(ctx context.Context, l *local, id string, display *ui.Di
 		}
 		for _, a := range d.RawResponse.GetPendingActivities() {
 			text := a.GetLastFailure().GetMessage()
-			if key := a.GetActivityType().GetName() + text; a.GetAttempt() > 1 && text != "" && !t.seen[key] {
+			if key := troubleKey(a.GetActivityType().GetName(), text); a.GetAttempt() > 1 && text != "" && !t.seen[key] {
 				t.seen[key] = true
 				display.Event("%s is tried again: %s", a.GetActivityType().GetName(), text)
 			}
@@ -366,7 +376,7 @@ func (d *demoCmd) copyReport(ctx context.Context, l *local, id string, display *
 	return nil
 }
 
-// results prints the table, and fails if accuracy did not rise.
+// results prints the table, and fails if the books do not balance, a replayed step had other bits, or accuracy did not rise.
 func (d *demoCmd) results(ctx context.Context, s *streams, l *local, id string, out contract.RunOutput) error {
 	rows := make([]ui.DevRow, 0, len(out.Dev)+1)
 	for _, r := range out.Dev {
@@ -389,8 +399,37 @@ func (d *demoCmd) results(ctx context.Context, s *streams, l *local, id string, 
 	fmt.Fprintf(s.out, "export     %s (verified; steady verify-export checks it again)\n", filepath.Join(root, filepath.FromSlash(out.Export)))
 	fmt.Fprintf(s.out, "report     %s\n", d.ReportTo)
 	fmt.Fprintf(s.out, "Web UI     %s while `steady dev --data %s` runs\n", l.server.UI(), d.Data)
+	if err := verified(ctx, l.store, record.Layout{Run: id, Lineage: "l0"}); err != nil {
+		return &exitError{exitMismatch, err}
+	}
 	if n := len(out.Dev); n >= 2 && out.Dev[n-1].Acc <= out.Dev[0].Acc {
 		return &exitError{exitRunFailed, fmt.Errorf("accuracy did not rise: %.2f %% at step 0, %.2f %% at the end", 100*out.Dev[0].Acc, 100*out.Dev[n-1].Acc)}
+	}
+	return nil
+}
+
+// verified checks what a run that ended well must leave: books that balance, and no step whose replay gave other bits.
+func verified(ctx context.Context, store artifact.Store, l record.Layout) error {
+	books, err := ledger.Load(ctx, store, l)
+	if err != nil {
+		return err
+	}
+	if err := books.Balance(); err != nil {
+		return err
+	}
+	names, err := store.List(ctx, l.Events())
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		var e record.Event
+		if _, err := artifact.GetJSON(ctx, store, name, &e); err != nil {
+			return err
+		}
+		if e.Kind == record.ReplayMismatch {
+			return fault.New(fault.Corrupt, "demo", "step %d: %s", e.Step, e.Message).
+				WithHint("compare results/%s.json with a copy of the store; if it was not changed, keep the run and report it", record.StepName(e.Step))
+		}
 	}
 	return nil
 }

@@ -12,7 +12,10 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 
+	"github.com/steadyrl/steady/internal/artifact"
 	"github.com/steadyrl/steady/internal/contract"
+	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/record"
 )
 
 // However a run ends, a person reads its name, how it ended and what to do, in the words of no library.
@@ -102,5 +105,73 @@ func TestAwait_asksAgainWhenTheServerDoesNotAnswer(t *testing.T) {
 	run := &answers{errs: []error{context.Canceled}}
 	if _, err := await(ctx, run, func(error) {}); !errors.Is(err, context.Canceled) || run.asks != 1 {
 		t.Errorf("interrupted: got %v after %d questions, want the context's error after one", err, run.asks)
+	}
+}
+
+// Attempts at the same thing differ in the names of temporary files; a person wants to read of it once.
+func TestTroubleKey_sameTroubleOnce(t *testing.T) {
+	t.Parallel()
+	write := func(file string) string {
+		return troubleKey("SaveCheckpoint", "write checkpoints/"+file+"/adam_m.safetensors: no space left on device")
+	}
+	if a, b := write(".tmp-4151330894"), write(".tmp-2266272161"); a != b {
+		t.Errorf("two attempts have the keys %q and %q, want one", a, b)
+	}
+	if a, b := write(".tmp-1"), troubleKey("SaveCheckpoint", "the engine is busy"); a == b {
+		t.Errorf("two troubles have the key %q", a)
+	}
+	if a, b := troubleKey("A", "full"), troubleKey("B", "full"); a == b {
+		t.Errorf("two activities have the key %q", a)
+	}
+}
+
+// A run that ended well is not taken for right if what it left says otherwise.
+func TestVerified_refusesWhatDoesNotAgree(t *testing.T) {
+	t.Parallel()
+	l := record.Layout{Run: "r", Lineage: "l0"}
+	group := func(n int) record.Ledger {
+		return record.Ledger{Step: n + 1, Submitted: []record.Submitted{{N: n, Problem: n, Tag: n + 1}}, Trained: []int{n}, NextGroup: n + 1}
+	}
+	for name, c := range map[string]struct {
+		damage func(put func(string, any), remove func(string))
+		want   string
+	}{
+		"nothing": {func(func(string, any), func(string)) {}, ""},
+		"other events": {func(put func(string, any), _ func(string)) {
+			put(l.Event("e"), record.Event{Kind: "replayed", Step: 2})
+		}, ""},
+		"a record is gone": {func(_ func(string, any), remove func(string)) { remove(l.Ledger(2)) }, "violations"},
+		"a damaged record": {func(put func(string, any), _ func(string)) { put(l.Ledger(2), "x") }, "damaged"},
+		"a group twice":    {func(put func(string, any), _ func(string)) { r := group(0); r.Step = 2; put(l.Ledger(2), r) }, "violations"},
+		"a damaged event":  {func(put func(string, any), _ func(string)) { put(l.Event("e"), "x") }, "damaged"},
+		"other bits (step)": {func(put func(string, any), _ func(string)) {
+			put(l.Event("e"), record.Event{Kind: record.ReplayMismatch, Step: 2, Message: "digests"})
+		}, "step 2: digests"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store, err := artifact.NewFiles(t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			put := func(name string, v any) {
+				if _, err := artifact.ReplaceJSON(t.Context(), store, name, v); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for n := range 3 {
+				put(l.Ledger(n+1), group(n))
+			}
+			put(l.LedgerEnd(), record.Ledger{Step: 4, NextGroup: 3})
+			c.damage(put, func(name string) {
+				if err := store.Remove(t.Context(), name); err != nil {
+					t.Fatal(err)
+				}
+			})
+			err = verified(t.Context(), store, l)
+			if c.want == "" && err != nil || c.want != "" && (!fault.Is(err, fault.Corrupt) || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+		})
 	}
 }

@@ -200,7 +200,7 @@ func (h *Host) train(ctx context.Context, step int, ref artifact.Ref) error {
 func (h *Host) compare(ctx context.Context, want record.Result) {
 	if got := weights.StateDigest(h.trainer.State()); got != want.StateDigest {
 		h.opts.Note(ctx, h.layout, record.Event{
-			Kind: "replay_mismatch", Where: h.opts.Name, Step: want.Step,
+			Kind: record.ReplayMismatch, Where: h.opts.Name, Step: want.Step,
 			Message: "the replayed state has digest " + got + ", recorded was " + want.StateDigest + ": the run is no longer bit-exact",
 		})
 	}

@@ -254,6 +254,9 @@ type DevItem struct {
 	Total   int    `json:"total"`
 }
 
+// ReplayMismatch is the kind of the event that a replayed step had other bits than were recorded.
+const ReplayMismatch = "replay_mismatch"
+
 // Event is a failure or a recovery that a person should see.
 type Event struct {
 	Time    string `json:"time"` // RFC 3339 with fractions
