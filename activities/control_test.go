@@ -258,7 +258,7 @@ func TestRuns_refuseWhatChangedSinceTheStart(t *testing.T) {
 	}{
 		{lay.ConfigFile(), func(s string) string { return strings.Replace(s, `"seed": 42`, `"seed": 43`, 1) }},
 		{lay.ConfigFile(), func(s string) string {
-			return strings.Replace(s, `"learning_rate": 0.0003`, `"learning_rate": 0.0004`, 1)
+			return strings.Replace(s, `"learning_rate": 0.0`, `"learning_rate": 0.1`, 1)
 		}},
 		{lay.ConfigFile(), func(s string) string { return s + "\n" }},
 		{lay.RunFile(), func(string) string { return "{}" }},
