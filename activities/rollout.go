@@ -2,6 +2,8 @@ package activities
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -15,6 +17,7 @@ import (
 	"github.com/steadyrl/steady/internal/engine"
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/policy"
+	"github.com/steadyrl/steady/internal/record"
 	"github.com/steadyrl/steady/internal/rl"
 	"github.com/steadyrl/steady/internal/rng"
 	"github.com/steadyrl/steady/internal/sandbox"
@@ -27,9 +30,15 @@ type Rollout struct {
 	Runs   *Runs
 	Notes  *Notes
 	Policy *policy.Host
-	Tool   *sandbox.Sandbox
+	Tool   Programs
 	// Open reports whether a workflow is open.
 	Open func(ctx context.Context, workflowID string) (bool, error)
+}
+
+// Programs runs the programs of models, as *sandbox.Sandbox does.
+type Programs interface {
+	Level() sandbox.Level
+	Run(ctx context.Context, p sandbox.Program) (sandbox.Result, error)
 }
 
 // Register binds the activity of the role.
@@ -40,15 +49,15 @@ func (r *Rollout) Register(w contract.Registry) {
 // generate makes the trajectories of a unit and writes them in one file.
 //
 // Idempotence: by unit. A finished trajectory is written at once and never generated again; an unfinished one goes
-// on from its newest flush, on any worker and under any version that the request allows.
+// on from its newest flush, on any worker and under any version that the request allows. A file that is damaged, or that is not of
+// this request, is removed and costs its tokens, no more.
 func (r *Rollout) generate(ctx context.Context, q contract.GenerateRequest, b *Beat) (contract.GenerateResult, error) {
 	run, err := r.Runs.Of(ctx, q.RunKey)
 	if err != nil {
 		return contract.GenerateResult{}, err
 	}
-	if data, ref, err := r.Runs.Store.Get(ctx, run.Layout.Trajectories(q.Unit)); err == nil {
-		ts, err := trajectory.Decode(data)
-		return contract.GenerateResult{File: ref, Sampled: sampledOf(ts)}, err
+	if ts, ref, err := r.finished(ctx, run, q); err == nil {
+		return contract.GenerateResult{File: ref, Sampled: sampledOf(ts)}, r.sweep(ctx, run, q, ts)
 	} else if !fault.Is(err, fault.NotFound) {
 		return contract.GenerateResult{}, err
 	}
@@ -81,15 +90,45 @@ func (r *Rollout) finish(ctx context.Context, run *Run, q contract.GenerateReque
 	if err != nil {
 		return contract.GenerateResult{}, err
 	}
-	for _, t := range ts {
-		if err := r.Runs.Store.Remove(ctx, run.Layout.Sample(q.Unit, t.Problem, t.Sample)); err != nil {
-			return contract.GenerateResult{}, err
+	return contract.GenerateResult{File: ref, Sampled: sampledOf(ts)}, r.sweep(ctx, run, q, ts)
+}
+
+// finished reads the unit's file. Nobody has its reference before this activity has returned, so a damaged file is
+// removed and the unit made again. Errors: NotFound (there is none), those of the store.
+func (r *Rollout) finished(ctx context.Context, run *Run, q contract.GenerateRequest) ([]*trajectory.Trajectory, artifact.Ref, error) {
+	name := run.Layout.Trajectories(q.Unit)
+	data, ref, err := r.Runs.Store.Get(ctx, name)
+	if err != nil {
+		return nil, artifact.Ref{}, err
+	}
+	ts, err := trajectory.Decode(data)
+	if fault.Is(err, fault.Corrupt) {
+		if rerr := r.distrust(ctx, q, name, err.Error()); rerr != nil {
+			return nil, artifact.Ref{}, rerr
 		}
-		if err := r.Runs.Store.Remove(ctx, run.Layout.Partial(q.Unit, t.Problem, t.Sample)); err != nil {
-			return contract.GenerateResult{}, err
+		err = fault.New(fault.NotFound, "GenerateRollouts", "%s was damaged and is removed", name)
+	}
+	return ts, ref, err
+}
+
+// distrust removes a file that must not be used, and notes it.
+func (r *Rollout) distrust(ctx context.Context, q contract.GenerateRequest, name, why string) error {
+	r.Notes.Write(ctx, q.RunKey, record.Event{
+		Kind: string(fault.Corrupt), Where: contract.GenerateRolloutsActivity.Name, Message: name + " is not used and will be made again: " + why,
+	})
+	return r.Runs.Store.Remove(ctx, name)
+}
+
+// sweep removes the files of single trajectories; a killed attempt may have left some beside the unit's file.
+func (r *Rollout) sweep(ctx context.Context, run *Run, q contract.GenerateRequest, ts []*trajectory.Trajectory) error {
+	for _, t := range ts {
+		for _, name := range []string{run.Layout.Sample(q.Unit, t.Problem, t.Sample), run.Layout.Partial(q.Unit, t.Problem, t.Sample)} {
+			if err := r.Runs.Store.Remove(ctx, name); err != nil {
+				return err
+			}
 		}
 	}
-	return contract.GenerateResult{File: ref, Sampled: sampledOf(ts)}, nil
+	return nil
 }
 
 func sampledOf(ts []*trajectory.Trajectory) int {
@@ -154,18 +193,23 @@ type unit struct {
 func (u *unit) one(ctx context.Context, p dataset.Problem, sample int) (*trajectory.Trajectory, error) {
 	store, l := u.r.Runs.Store, u.run.Layout
 	done, partial := l.Sample(u.q.Unit, p.Index, sample), l.Partial(u.q.Unit, p.Index, sample)
-	if t, err := readOne(ctx, store, done); err == nil || !fault.Is(err, fault.NotFound) {
-		return t, err
-	}
-	t, err := readOne(ctx, store, partial)
-	if fault.Is(err, fault.NotFound) || fault.Is(err, fault.Corrupt) { // a damaged flush costs its tokens, no more
-		t, err = u.begin(p, sample)
-	}
+	t, err := u.begin(p, sample)
 	if err != nil {
 		return nil, err
 	}
-	flush := u.flusher(ctx, partial)
-	if err := agent.Run(ctx, t, u.options(p, sample), flush); err != nil {
+	if old, err := u.believed(ctx, done, t, true); err != nil || old != nil {
+		return old, err
+	}
+	old, err := u.believed(ctx, partial, t, false)
+	if err != nil {
+		return nil, err
+	}
+	if old != nil {
+		t = old
+	}
+	f := u.flusher(partial, t)
+	if err := agent.Run(ctx, t, u.options(p, sample), func(t *trajectory.Trajectory) error { return f.progress(ctx, t) }); err != nil {
+		f.last(ctx, t, err)
 		return nil, err
 	}
 	if err := checkRecord(t, u.run.Vocab); err != nil {
@@ -176,18 +220,64 @@ func (u *unit) one(ctx context.Context, p dataset.Problem, sample int) (*traject
 		return nil, err
 	}
 	_, err = store.Put(ctx, done, data)
-	if fault.Is(err, fault.Stale) {
+	if fault.Is(err, fault.Stale) { // another attempt was first; on an engine that is not reproducible its tokens may differ
 		return readOne(ctx, store, done)
 	}
 	return t, err
 }
 
+// believed reads the file of a trajectory, finished or flushed, that an earlier attempt left. Nil: there is none, or it is
+// damaged or not of this request; then it is removed. start is the trajectory that it must have begun as.
+func (u *unit) believed(ctx context.Context, name string, start *trajectory.Trajectory, finished bool) (*trajectory.Trajectory, error) {
+	t, err := readOne(ctx, u.r.Runs.Store, name)
+	switch {
+	case fault.Is(err, fault.NotFound):
+		return nil, nil //nolint:nilnil // see above
+	case fault.Is(err, fault.Corrupt):
+		return nil, u.r.distrust(ctx, u.q, name, err.Error())
+	case err != nil:
+		return nil, err
+	}
+	if why := u.foreign(t, start); why != "" {
+		return nil, u.r.distrust(ctx, u.q, name, why)
+	}
+	if finished && t.End == "" {
+		return nil, u.r.distrust(ctx, u.q, name, "the trajectory has no end")
+	}
+	return t, nil
+}
+
+// foreign says why t cannot have grown from start under this request; empty if it can.
+func (u *unit) foreign(t, start *trajectory.Trajectory) string {
+	switch {
+	case t.Key != start.Key:
+		return fmt.Sprintf("it is of %+v, wanted is %+v", t.Key, start.Key)
+	case t.TopK() != start.TopK():
+		return fmt.Sprintf("its record has width %d, wanted is %d", t.TopK(), start.TopK())
+	case t.Prompt() != start.Prompt() || !slices.Equal(t.IDs()[:t.Prompt()], start.IDs()):
+		return "its prompt is another"
+	}
+	for i, id := range t.IDs() {
+		if id < 0 || int(id) >= u.run.Vocab {
+			return fmt.Sprintf("token %d has id %d, the vocabulary has %d", i, id, u.run.Vocab)
+		}
+		if v := int(t.Versions()[i]); t.Mask()[i] && (v < 0 || u.q.Pin != nil && v != *u.q.Pin) {
+			return fmt.Sprintf("token %d is of version %d", i, v)
+		}
+	}
+	if err := checkRecord(t, u.run.Vocab); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// readOne reads a file of one trajectory. Errors: NotFound, Corrupt.
 func readOne(ctx context.Context, s artifact.Store, name string) (*trajectory.Trajectory, error) {
 	data, _, err := s.Get(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	ts, err := trajectory.Decode(data)
+	ts, err := trajectory.DecodeSealed(data)
 	if err != nil {
 		return nil, err
 	}
@@ -232,27 +322,69 @@ func (u *unit) options(p dataset.Problem, sample int) agent.Options {
 	return o
 }
 
-// flusher returns the progress function of one trajectory: it writes what there is every flush interval.
-func (u *unit) flusher(ctx context.Context, name string) func(*trajectory.Trajectory) error {
-	interval := u.run.Config.Rollout.FlushInterval.Std()
-	last := time.Now()
-	turns := 0
-	return func(t *trajectory.Trajectory) error {
-		turnEnded := len(t.Turns) > 0 && t.Turns[len(t.Turns)-1].Call != nil && len(t.Turns) > turns
-		if time.Since(last) < interval && !turnEnded {
-			return nil
+// flusher writes what there is of one trajectory: at most once in an interval, and as soon as a call has its answer.
+//
+// An attempt that is believed dead may still flush for a while. Every flush is whole and true by itself, so that an older one
+// over a newer one costs tokens if the worker then dies, and nothing else.
+type flusher struct {
+	u        *unit
+	name     string
+	interval time.Duration
+	at       time.Time // of the newest flush
+	calls    int       // finished calls in it
+	tokens   int       // tokens in it
+}
+
+// flusher returns the flusher of t, which is as it was begun or as it was flushed.
+func (u *unit) flusher(name string, t *trajectory.Trajectory) *flusher {
+	return &flusher{u: u, name: name, interval: u.run.Config.Rollout.FlushInterval.Std(), at: time.Now(), calls: calls(t), tokens: t.Len()}
+}
+
+func calls(t *trajectory.Trajectory) int {
+	n := 0
+	for _, u := range t.Turns {
+		if u.Call != nil {
+			n++
 		}
-		last, turns = time.Now(), len(t.Turns)
-		data, err := trajectory.Encode([]*trajectory.Trajectory{t})
-		if err != nil {
-			return err
-		}
-		if _, err := u.r.Runs.Store.Replace(ctx, name, data); err != nil {
-			return err
-		}
-		u.beat.Say("%s: %d tokens of a trajectory flushed", u.q.Unit, t.Len())
+	}
+	return n
+}
+
+func (f *flusher) progress(ctx context.Context, t *trajectory.Trajectory) error {
+	if time.Since(f.at) < f.interval && calls(t) == f.calls {
 		return nil
 	}
+	if err := f.flush(ctx, t); err != nil {
+		return err
+	}
+	f.u.beat.Say("%s: %d tokens of a trajectory flushed", f.u.q.Unit, t.Len())
+	return nil
+}
+
+func (f *flusher) flush(ctx context.Context, t *trajectory.Trajectory) error {
+	data, err := trajectory.Encode([]*trajectory.Trajectory{t})
+	if err != nil {
+		return err
+	}
+	if _, err := f.u.r.Runs.Store.Replace(ctx, f.name, data); err != nil {
+		return err
+	}
+	f.at, f.calls, f.tokens = time.Now(), calls(t), t.Len()
+	return nil
+}
+
+// last flushes what an attempt leaves that ends without being killed: its worker stops, its engine or the sandbox failed. It does
+// its best; without it, what was sampled since the newest flush is sampled again. A closed run needs nothing, and what
+// another attempt flushed meanwhile stays if it is longer.
+func (f *flusher) last(ctx context.Context, t *trajectory.Trajectory, cause error) {
+	if t.Len() == f.tokens || fault.Is(cause, fault.Stale) || fault.Is(context.Cause(ctx), fault.Stale) {
+		return
+	}
+	ctx = context.WithoutCancel(ctx)
+	if old, err := readOne(ctx, f.u.r.Runs.Store, f.name); err == nil && old.Len() >= t.Len() {
+		return
+	}
+	_ = f.flush(ctx, t)
 }
 
 // checkRecord refuses what cannot come from a working sampler, so that it is dropped and never trained.
@@ -296,7 +428,7 @@ func (r *Rollout) watchLoop(ctx context.Context, q contract.GenerateRequest, sto
 
 // tool runs the model's programs in the sandbox.
 type tool struct {
-	s      *sandbox.Sandbox
+	s      Programs
 	limits *sandbox.Limits
 }
 

@@ -14,7 +14,8 @@
 //	                                                (length times top_k, zeros where the mask is false)
 //
 // The format is Parquet 2 with Snappy; any Parquet tool reads it. A row group ends after about 16 MiB of records, so
-// Write and Read need little memory besides the trajectories.
+// Write and Read need little memory besides the trajectories. The file's own metadata hold the SHA-256 of all rows under
+// "steady.rows_sha256", so that damage is found also in a file to which nobody has a reference, such as a flush.
 //
 // The package may import engine and fault.
 package trajectory

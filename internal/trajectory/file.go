@@ -2,10 +2,13 @@ package trajectory
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"iter"
 	"math"
@@ -40,6 +43,9 @@ type row struct {
 	HeadLogProbs  []byte    `parquet:"head_log_probs"`
 }
 
+// digestKey is the entry of the file's own metadata that holds the SHA-256 of all rows, hexadecimal.
+const digestKey = "steady.rows_sha256"
+
 // groupBytes is the size of records after which a row group ends, so that a writer holds little more.
 const groupBytes = 16 << 20
 
@@ -53,12 +59,13 @@ func Write(w io.Writer, ts iter.Seq[*Trajectory]) error {
 		parquet.Compression(&parquet.Snappy),
 		// Bounds would repeat whole records, several times each, and page headers of that size are not read everywhere.
 		parquet.DataPageStatistics(false), parquet.SkipPageBounds("head_ids"), parquet.SkipPageBounds("head_log_probs"))
-	held := 0
+	held, sum := 0, sha256.New()
 	for t := range ts {
 		r, err := t.row()
 		if err != nil {
 			return err
 		}
+		r.addTo(sum)
 		if _, err := pw.Write([]row{r}); err != nil {
 			return fmt.Errorf("%s: %w", op, err)
 		}
@@ -70,10 +77,55 @@ func Write(w io.Writer, ts iter.Seq[*Trajectory]) error {
 			return fmt.Errorf("%s: %w", op, err)
 		}
 	}
+	pw.SetKeyValueMetadata(digestKey, hex.EncodeToString(sum.Sum(nil)))
 	if err := pw.Close(); err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}
 	return nil
+}
+
+// addTo adds everything of the row to h, each piece behind its length. The values count, not their place in the file.
+func (r row) addTo(h hash.Hash) {
+	var buf []byte
+	number := func(v uint64) { buf = binary.LittleEndian.AppendUint64(buf, v) }
+	piece := func(n int) {
+		number(uint64(n)) //nolint:gosec // a length
+		if len(buf) > 1<<16 {
+			h.Write(buf)
+			buf = buf[:0]
+		}
+	}
+	text := func(s string) { piece(len(s)); buf = append(buf, s...) }
+	text(r.ProblemID)
+	text(r.Split)
+	text(r.End)
+	text(r.Turns)
+	for _, v := range []int32{r.Problem, r.Group, r.Sample, r.Tag, r.Submission, r.PromptTokens, r.SampledTokens, r.TopK} {
+		number(uint64(v)) //nolint:gosec // same bits
+	}
+	number(math.Float64bits(r.Seconds))
+	for _, list := range [][]int32{r.IDs, r.Versions, r.Turn} {
+		piece(len(list))
+		for _, v := range list {
+			buf = binary.LittleEndian.AppendUint32(buf, uint32(v)) //nolint:gosec // same bits
+		}
+	}
+	for _, list := range [][]float32{r.LogProbs, r.Entropies} {
+		piece(len(list))
+		for _, v := range list {
+			buf = binary.LittleEndian.AppendUint32(buf, math.Float32bits(v))
+		}
+	}
+	piece(len(r.Mask))
+	for _, m := range r.Mask {
+		buf = append(buf, map[bool]byte{true: 1}[m])
+	}
+	for _, list := range [][]byte{r.HeadIDs, r.HeadLogProbs} {
+		piece(len(list))
+		h.Write(buf)
+		buf = buf[:0]
+		h.Write(list)
+	}
 }
 
 // Encode is Write into memory.
@@ -109,29 +161,48 @@ func (t *Trajectory) row() (row, error) {
 	return r, nil
 }
 
-// Read yields the trajectories of a file of size bytes one after the other, checked. After an error it ends. Errors:
-// Corrupt.
-func Read(r io.ReaderAt, size int64) iter.Seq2[*Trajectory, error] {
+// Read yields the trajectories of a file of size bytes one after the other, checked. After an error it ends. The digest
+// of the rows is compared after the last one, so that an error at the end is about all of them. A file without a digest, from
+// before there was one, is read all the same; who keeps a reference to the file has the digest of its bytes. Errors: Corrupt.
+func Read(r io.ReaderAt, size int64) iter.Seq2[*Trajectory, error] { return read(r, size, false) }
+
+func read(r io.ReaderAt, size int64, sealed bool) iter.Seq2[*Trajectory, error] {
 	return func(yield func(*Trajectory, error) bool) {
-		rows, err := open(r, size)
+		rows, want, err := open(r, size)
+		if err == nil && sealed && want == "" {
+			err = fault.New(fault.Corrupt, "trajectory.Read", "the file has no digest of its rows")
+		}
 		if err != nil {
 			yield(nil, err)
 			return
 		}
 		defer rows.Close()
+		sum := sha256.New()
 		for {
-			t, err := next(rows)
-			if t == nil && err == nil || !yield(t, err) || err != nil {
+			t, err := next(rows, sum)
+			if t == nil && err == nil {
+				break
+			}
+			if !yield(t, err) || err != nil {
 				return
 			}
+		}
+		if got := hex.EncodeToString(sum.Sum(nil)); want != "" && got != want {
+			yield(nil, fault.New(fault.Corrupt, "trajectory.Read", "the rows have digest %.12s, the file says %.12s", got, want))
 		}
 	}
 }
 
 // Decode is Read from memory. Errors: Corrupt.
-func Decode(data []byte) ([]*Trajectory, error) {
+func Decode(data []byte) ([]*Trajectory, error) { return decode(data, false) }
+
+// DecodeSealed is Decode of a file to which nobody has a reference, such as a flush: it must have the digest of its
+// rows. Errors: Corrupt.
+func DecodeSealed(data []byte) ([]*Trajectory, error) { return decode(data, true) }
+
+func decode(data []byte, sealed bool) ([]*Trajectory, error) {
 	var ts []*Trajectory
-	for t, err := range Read(bytes.NewReader(data), int64(len(data))) {
+	for t, err := range read(bytes.NewReader(data), int64(len(data)), sealed) {
 		if err != nil {
 			return nil, err
 		}
@@ -140,23 +211,26 @@ func Decode(data []byte) ([]*Trajectory, error) {
 	return ts, nil
 }
 
-// open and next turn panics into errors: the Parquet reader may panic on pages that are not what the footer says.
-func open(r io.ReaderAt, size int64) (rows *parquet.GenericReader[row], err error) {
+// open and next turn panics into errors: the Parquet reader may panic on pages that are not what the footer says. The
+// digest is empty for a file without one.
+func open(r io.ReaderAt, size int64) (rows *parquet.GenericReader[row], digest string, err error) {
 	defer corrupt(&err)
 	f, err := parquet.OpenFile(r, size)
 	if err != nil {
-		return nil, fault.New(fault.Corrupt, "trajectory.Read", "%w", err)
+		return nil, "", fault.New(fault.Corrupt, "trajectory.Read", "%w", err)
 	}
-	return parquet.NewGenericReader[row](f), nil
+	digest, _ = f.Lookup(digestKey)
+	return parquet.NewGenericReader[row](f), digest, nil
 }
 
-// next returns nil and no error at the end.
-func next(rows *parquet.GenericReader[row]) (t *Trajectory, err error) {
+// next adds the row that it reads to sum. It returns nil and no error at the end.
+func next(rows *parquet.GenericReader[row], sum hash.Hash) (t *Trajectory, err error) {
 	defer corrupt(&err)
 	buf := make([]row, 1)
 	n, err := rows.Read(buf)
 	switch {
 	case n == 1:
+		buf[0].addTo(sum)
 		return buf[0].trajectory()
 	case err == nil, errors.Is(err, io.EOF):
 		return nil, nil //nolint:nilnil // the end

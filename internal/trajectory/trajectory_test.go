@@ -284,3 +284,100 @@ func BenchmarkWriteRead_fullBatch(b *testing.B) {
 		f.Close()
 	}
 }
+
+// flushed is an unfinished trajectory with every array in use, and its file.
+func flushed(t *testing.T) (*trajectory.Trajectory, []byte) {
+	t.Helper()
+	tr := trajectory.New(trajectory.Key{ProblemID: "p", Problem: 4, Split: "train", Group: 5, Sample: 1, Tag: 2, Submission: 1}, []int32{1, 2, 3}, 2)
+	for turn := range 2 {
+		tr.BeginTurn()
+		for i := range 5 {
+			tok := engine.Token{
+				ID: int32(10 + i), LogProb: -0.5 - float32(i), Entropy: 1.5, Version: 3 + turn, TopIDs: []int32{int32(i), 9}, TopLogProbs: []float32{-1, -2 - float32(i)},
+			}
+			if err := tr.AppendSampled(tok); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if turn == 0 {
+			tr.AppendInserted([]int32{7, 8})
+			tr.Turns[0].Call = &trajectory.Call{Status: "ran", Started: true, Outcome: "ok", Seconds: 0.25}
+		}
+	}
+	data, err := trajectory.Encode([]*trajectory.Trajectory{tr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tr, data
+}
+
+// No damage of a flush is believed: cut anywhere, or with any byte changed, it is Corrupt or says exactly what was flushed.
+func TestDecodeSealed_believesNoDamage(t *testing.T) {
+	t.Parallel()
+	want, data := flushed(t)
+	whole, err := trajectory.DecodeSealed(data)
+	if err != nil || len(whole) != 1 {
+		t.Fatalf("%d trajectories, %v", len(whole), err)
+	}
+	for cut := 0; cut < len(data); cut += 1 + 6*min(1, (len(data)-cut)/300) { // every byte of the end, where the footer is
+		if _, err := trajectory.DecodeSealed(data[:cut]); !fault.Is(err, fault.Corrupt) {
+			t.Errorf("cut at %d of %d: %v, want Corrupt", cut, len(data), err)
+		}
+		torn := make([]byte, len(data)) // the file system had its length, but not the rest of its bytes
+		copy(torn, data[:cut])
+		if _, err := trajectory.DecodeSealed(torn); cut < len(data)-1 && !fault.Is(err, fault.Corrupt) {
+			t.Errorf("zeros from %d of %d: %v, want Corrupt", cut, len(data), err)
+		}
+	}
+	found := 0
+	for at := range data {
+		bad := bytes.Clone(data)
+		bad[at] ^= []byte{0x01, 0x80, 0xff}[at%3]
+		got, err := trajectory.DecodeSealed(bad)
+		switch {
+		case err != nil && !fault.Is(err, fault.Corrupt):
+			t.Errorf("byte %d changed: %v, want Corrupt", at, err)
+		case err != nil:
+			found++
+		default:
+			if d := cmp.Diff([]*trajectory.Trajectory{want}, got, cmp.AllowUnexported(trajectory.Trajectory{}), cmpopts.EquateEmpty()); d != "" {
+				t.Errorf("byte %d changed was believed (-want +got):\n%s", at, d)
+			}
+		}
+	}
+	if found < len(data)/2 {
+		t.Errorf("only %d of %d changes were found", found, len(data))
+	}
+}
+
+// A file of two trajectories from which one was cut out, and one without a digest, are not what was written.
+func TestDecode_theDigestCoversAllRows(t *testing.T) {
+	t.Parallel()
+	tr, one := flushed(t)
+	two, err := trajectory.Encode([]*trajectory.Trajectory{tr, tr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest := func(data []byte) []byte {
+		at := bytes.Index(data, []byte("steady.rows_sha256"))
+		if at < 0 {
+			t.Fatal("no digest in the file")
+		}
+		return data[at : at+18+2+64+1]
+	}
+	if bytes.Equal(digest(one), digest(two)) {
+		t.Error("one row and two rows have the same digest")
+	}
+	for name, decode := range map[string]func([]byte) ([]*trajectory.Trajectory, error){"Decode": trajectory.Decode, "DecodeSealed": trajectory.DecodeSealed} {
+		if _, err := decode(bytes.ReplaceAll(one, digest(one), digest(two))); !fault.Is(err, fault.Corrupt) {
+			t.Errorf("%s with the digest of other rows: %v, want Corrupt", name, err)
+		}
+	}
+	old := bytes.ReplaceAll(one, []byte("steady.rows_sha256"), []byte("another.entry_0000"))
+	if got, err := trajectory.Decode(old); err != nil || len(got) != 1 {
+		t.Errorf("a file from before there were digests: %d trajectories, %v", len(got), err)
+	}
+	if _, err := trajectory.DecodeSealed(old); !fault.Is(err, fault.Corrupt) {
+		t.Errorf("a flush without a digest: %v, want Corrupt", err)
+	}
+}
