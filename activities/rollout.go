@@ -439,7 +439,8 @@ func (t tool) RunPython(ctx context.Context, code, stdin string) (agent.ToolResu
 		return agent.ToolResult{}, err
 	}
 	return agent.ToolResult{
-		Stdout: string(res.Stdout), Stderr: string(res.Stderr), Outcome: string(res.Outcome), Started: true, Seconds: res.WallSeconds + res.StartupSeconds,
+		Stdout: string(res.Stdout), Stderr: string(res.Stderr), Outcome: string(res.Outcome), Started: true,
+		Seconds: res.WallSeconds + res.StartupSeconds, QueueSeconds: res.QueueSeconds,
 	}, nil
 }
 

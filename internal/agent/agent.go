@@ -27,6 +27,7 @@ type ToolResult struct {
 	Outcome        string // "ok", or why it failed
 	Started        bool   // a process really started
 	Seconds        float64
+	QueueSeconds   float64 // before that, waiting for a free core
 }
 
 // Options of a loop.
@@ -176,7 +177,7 @@ func (l *loop) sample(ctx context.Context, room int) error {
 func (l *loop) act(ctx context.Context) error {
 	room, _ := l.room()
 	u := &l.t.Turns[len(l.t.Turns)-1]
-	c := parse(l.Tokenizer.Decode(l.t.IDs()[u.Begin:u.End], true))
+	c := parse(l.text(*u))
 	switch {
 	case c == nil:
 		l.t.End = trajectory.EndStop
@@ -195,6 +196,7 @@ func (l *loop) act(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	done.Repeated = l.repeats(c)
 	u.Call = &done
 	l.t.Seconds += done.Seconds
 	if l.failures() >= maxParseFailures {
@@ -212,8 +214,29 @@ func (l *loop) act(ctx context.Context) error {
 
 // leave ends the trajectory without running a call.
 func (l *loop) leave(u *trajectory.Turn, c *call, end trajectory.End) {
-	u.Call = &trajectory.Call{Status: "not_run", Ignored: c.ignored}
+	u.Call = &trajectory.Call{Status: "not_run", Ignored: c.ignored, Repeated: l.repeats(c)}
 	l.t.End = end
+}
+
+func (l *loop) text(u trajectory.Turn) string {
+	return l.Tokenizer.Decode(l.t.IDs()[u.Begin:u.End], true)
+}
+
+// repeats reports whether an earlier turn had the call c of the newest turn.
+func (l *loop) repeats(c *call) bool {
+	last := len(l.t.Turns) - 1
+	newest := l.text(l.t.Turns[last])
+	return slices.ContainsFunc(l.t.Turns[:last], func(u trajectory.Turn) bool {
+		text := l.text(u)
+		old := parse(text)
+		switch {
+		case old == nil:
+			return false
+		case c.status == "" && old.status == "":
+			return old.code == c.code && old.stdin == c.stdin
+		}
+		return c.status != "" && old.status != "" && text == newest
+	})
 }
 
 // failures counts the unreadable calls at the end.
@@ -239,7 +262,7 @@ func (l *loop) answer(ctx context.Context, c *call) (string, trajectory.Call, er
 		if err != nil {
 			return "", done, err
 		}
-		done.Status, done.Started, done.Outcome, done.Seconds = "ran", res.Started, res.Outcome, res.Seconds
+		done.Status, done.Started, done.Outcome, done.Seconds, done.QueueSeconds = "ran", res.Started, res.Outcome, res.Seconds, res.QueueSeconds
 		text, done.CutCharacters = cutMiddle(show(res), l.OutputLimit)
 		done.Cut = done.CutCharacters > 0
 	}

@@ -277,6 +277,38 @@ func TestRun_resumesFromEveryFlush(t *testing.T) {
 	}
 }
 
+func TestRun_repeatedCallsAreMarked(t *testing.T) {
+	t.Parallel()
+	a, spaced := ask(`{"code": "a", "stdin": "7"}`), "again: "+ask(`{ "stdin": "7",  "code": "a"}`)
+	for _, tt := range []struct {
+		name  string
+		turns []string
+		want  []bool
+	}{
+		{"other code", []string{a, ask(`{"code": "b", "stdin": "7"}`), "done"}, []bool{false, false}},
+		{"other input", []string{a, ask(`{"code": "a", "stdin": "8"}`), "done"}, []bool{false, false}},
+		{"no input and an empty one", []string{ask(`{"code": "a"}`), ask(`{"code": "a", "stdin": ""}`), "done"}, []bool{false, true}},
+		{"the same in other words", []string{a, spaced, "done"}, []bool{false, true}},
+		{"not the one before", []string{a, ask(`{"code": "b"}`), a, "done"}, []bool{false, false, true}},
+		{"after one that failed", []string{"<tool_call>x", a, a, "done"}, []bool{false, false, true}},
+		{"an unreadable one, word for word", []string{"<tool_call>x", "<tool_call>x", "done"}, []bool{false, true}},
+		{"unreadable ones that differ", []string{"<tool_call>x", "<tool_call>y", "done"}, []bool{false, false}},
+		{"in the last turn, where it is not run", []string{a, a, a, a, a, a}, []bool{false, true, true, true, true, true}},
+	} {
+		s := prepare(t, tt.turns...)
+		s.run(t)
+		var got []bool
+		for _, u := range s.traj.Turns {
+			if u.Call != nil {
+				got = append(got, u.Call.Repeated)
+			}
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
 func TestRun_budgetsAreExactAtEquality(t *testing.T) {
 	t.Parallel()
 	first := ask(`{"code": "a", "stdin": "7"}`)

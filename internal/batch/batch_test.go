@@ -38,6 +38,7 @@ type item struct {
 	inserted int   // tokens after the turn
 	end      trajectory.End
 	tool     bool
+	turns    []trajectory.Turn // seconds and calls of further turns of one token each; Begin and End are ignored
 	seconds  float64
 	verdict  judge.Verdict
 }
@@ -70,6 +71,14 @@ func (it item) trajectory(t *testing.T, sample int) *trajectory.Trajectory {
 		tr.Turns[0].Call = &trajectory.Call{Status: "ran", Started: true}
 	}
 	tr.AppendInserted(make([]int32, it.inserted))
+	for _, u := range it.turns {
+		tr.BeginTurn()
+		if err := tr.AppendSampled(engine.Token{ID: 9, LogProb: -0.5, TopIDs: []int32{4, 5}, TopLogProbs: []float32{-0.5, -1.5}}); err != nil {
+			t.Fatal(err)
+		}
+		last := &tr.Turns[len(tr.Turns)-1]
+		last.Seconds, last.Call = u.Seconds, u.Call
+	}
 	if tr.End = it.end; it.end == "" {
 		tr.End = trajectory.EndStop
 	}
@@ -261,7 +270,10 @@ func TestSeal_metrics(t *testing.T) {
 				o.Groups = append(o.Groups, batch.GroupUnit{Group: record.Group{N: n}, Unit: unit(n)})
 			}
 			b := seal(t, s, o)
-			if d := cmp.Diff(tt.want, b.Rollout, approx); d != "" {
+			ofTurns := cmpopts.IgnoreFields(record.BatchMetrics{}, "Turns", "TurnTokens", "CallShare", "Programs", "CallRan", "CallMalformed", "CallUnknownTool",
+				"CallBadArguments", "CallInThinking", "CallNotRun", "CallIgnored", "CallRepeated", "ParseFailureShare", "ProgramFailed",
+				"SampleSeconds", "TurnSeconds", "ToolSeconds", "ToolQueueSeconds", "JudgeSeconds") // see TestSeal_metricsOfTurns
+			if d := cmp.Diff(tt.want, b.Rollout, approx, ofTurns); d != "" {
 				t.Errorf("metrics (-want +got):\n%s", d)
 			}
 			if tt.name == "equal rewards" && *b.Rollout.ZeroSpreadShare != 1 {
@@ -275,6 +287,88 @@ func TestSeal_metrics(t *testing.T) {
 				t.Errorf("got %s, want lag_mean null", data)
 			}
 		})
+	}
+}
+
+func TestSeal_metricsOfTurns(t *testing.T) {
+	t.Parallel()
+	call := func(status string, seconds float64, edit func(*trajectory.Call)) trajectory.Turn {
+		c := &trajectory.Call{Status: status, Seconds: seconds}
+		if status == "ran" {
+			c.Started, c.Outcome = true, "ok"
+		}
+		if edit != nil {
+			edit(c)
+		}
+		return trajectory.Turn{Seconds: 0.5, Call: c}
+	}
+	judged := passed(1, 2)
+	judged.ChargedSeconds = 3
+	pick := func(m record.BatchMetrics) map[string]any {
+		out := map[string]any{}
+		for _, x := range record.Metrics(m) {
+			if x.Value == nil {
+				out[x.Name] = nil
+			} else {
+				out[x.Name] = *x.Value
+			}
+		}
+		return out
+	}
+	for name, tt := range map[string]struct {
+		items []item
+		want  map[string]any
+	}{
+		"everything": {
+			[]item{
+				{problem: "a", versions: []int{1, 1, 1}, tool: true, verdict: judged, turns: []trajectory.Turn{ // the first turn's program has no outcome, which is not ok
+					call("ran", 2, func(c *trajectory.Call) { c.Outcome, c.QueueSeconds, c.Repeated = "runtime_error", 0.25, true }),
+					call("malformed", 0, func(c *trajectory.Call) { c.Ignored = 2 }),
+					call("unknown_tool", 0, nil),
+					call("bad_arguments", 0, func(c *trajectory.Call) { c.Repeated = true }),
+				}, end: trajectory.EndParse},
+				{problem: "a", versions: []int{1}, verdict: passed(1, 2), turns: []trajectory.Turn{
+					call("in_thinking", 0, nil), call("ran", 1, nil), call("not_run", 0, nil),
+				}, end: trajectory.EndTurns},
+			},
+			map[string]any{
+				"turns_mean": 4.5, "turn_tokens": 11.0 / 9, "call_share": 8.0 / 9, "programs_mean": 1.5, "call_ran_share": 3.0 / 8, "call_malformed_share": 0.125,
+				"call_unknown_tool_share": 0.125, "call_bad_arguments_share": 0.125, "call_in_thinking_share": 0.125, "call_not_run_share": 0.125,
+				"call_ignored_share": 0.125, "call_repeated_share": 0.25, "parse_failure_share": 0.5, "program_failed_share": 2.0 / 3, "sample_seconds": 1.75,
+				"turn_seconds": 3.5 / 9, "tool_seconds": 1.5, "tool_queue_seconds": 0.125, "judge_seconds": 1.5, "tool_share": 1.0,
+			},
+		},
+		"no call": {
+			[]item{{problem: "a", versions: []int{1, 1}, verdict: passed(1, 2)}},
+			map[string]any{
+				"turns_mean": 1.0, "turn_tokens": 2.0, "call_share": 0.0, "programs_mean": 0.0, "call_ran_share": nil, "call_malformed_share": nil,
+				"call_unknown_tool_share": nil, "call_bad_arguments_share": nil, "call_in_thinking_share": nil, "call_not_run_share": nil,
+				"call_ignored_share": nil, "call_repeated_share": nil, "parse_failure_share": 0.0, "program_failed_share": nil, "sample_seconds": 0.0,
+				"turn_seconds": 0.0, "tool_seconds": 0.0, "tool_queue_seconds": 0.0, "judge_seconds": 0.0, "tool_share": 0.0,
+			},
+		},
+		"only a failed call": {
+			[]item{{problem: "a", verdict: passed(0, 2), turns: []trajectory.Turn{call("malformed", 0, nil)}}},
+			map[string]any{"call_ran_share": 0.0, "call_malformed_share": 1.0, "program_failed_share": nil, "call_share": 0.5},
+		},
+	} {
+		s := newStore(t)
+		put(t, s, unit(0), tt.items...)
+		o := options(2, 100)
+		o.Groups = append(o.Groups, batch.GroupUnit{Unit: unit(0)})
+		got := pick(seal(t, s, o).Rollout)
+		for metric, want := range tt.want {
+			if d := cmp.Diff(want, got[metric], approx); d != "" {
+				t.Errorf("%s: %s (-want +got):\n%s", name, metric, d)
+			}
+		}
+	}
+	// Whatever becomes of a call, it is counted once.
+	m := pick(record.BatchMetrics{})
+	for _, status := range []string{"ran", "malformed", "unknown_tool", "bad_arguments", "in_thinking", "not_run"} {
+		if _, ok := m["call_"+status+"_share"]; !ok {
+			t.Errorf("no metric counts calls of the status %s", status)
+		}
 	}
 }
 

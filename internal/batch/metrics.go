@@ -25,6 +25,7 @@ func (m mean) value() *float64 { return record.Num(m.sum / float64(m.n)) }
 func metrics(o Options, units []Unit) record.BatchMetrics {
 	var reward, spread, zero, solved, lag, response, cut, bad, tool, queue mean
 	var sampled, seconds, maxLag, maxSpan, maxResponse float64
+	var turns turnMetrics
 	maxLag, maxSpan, maxResponse = math.NaN(), math.NaN(), math.NaN()
 	for _, u := range units {
 		var rewards []float64
@@ -39,6 +40,7 @@ func metrics(o Options, units []Unit) record.BatchMetrics {
 			bad.addIf(!v.FormatOK)
 			tool.addIf(t.ToolStarted())
 			queue.add(v.QueueSeconds)
+			turns.add(t, v)
 			sampled += float64(t.Sampled())
 			seconds += t.Seconds
 			addLags(&lag, t, o.Step)
@@ -51,12 +53,70 @@ func metrics(o Options, units []Unit) record.BatchMetrics {
 		zero.addIf(s == 0)
 	}
 	num := record.Num
-	return record.BatchMetrics{
+	out := record.BatchMetrics{
 		RewardMean: reward.value(), RewardSpread: spread.value(), ZeroSpreadShare: zero.value(), SolvedShare: solved.value(),
 		LagMean: lag.value(), LagMax: num(maxLag), SpanMax: num(maxSpan), ResponseTokens: response.value(), ResponseMax: num(maxResponse),
 		LengthCutShare: cut.value(), UnjudgeableRate: bad.value(), ToolShare: tool.value(), SampledTokens: num(sampled),
 		RolloutRate: num(sampled / seconds), QueueSeconds: queue.value(), WaitSeconds: num(o.WaitSeconds), Drops: num(float64(o.Drops)),
 	}
+	turns.fill(&out)
+	return out
+}
+
+// turnMetrics collects what turns and calls of the tool give.
+type turnMetrics struct {
+	turns, tokens, call, programs, parse                  mean
+	ran, malformed, unknown, arguments, thinking, notRun  mean
+	ignored, repeated, failed                             mean
+	sampling, turnSampling, tool, toolQueue, judgeCharged mean
+}
+
+func (m *turnMetrics) add(t *trajectory.Trajectory, v Verdict) {
+	var programs, sampling, tool, toolQueue float64
+	for _, u := range t.Turns {
+		m.tokens.add(float64(u.End - u.Begin))
+		m.turnSampling.add(u.Seconds)
+		m.call.addIf(u.Call != nil)
+		sampling += u.Seconds
+		if u.Call == nil {
+			continue
+		}
+		m.addCall(u.Call)
+		tool += u.Call.Seconds
+		toolQueue += u.Call.QueueSeconds
+		if u.Call.Status == "ran" {
+			programs++
+		}
+	}
+	m.turns.add(float64(len(t.Turns)))
+	m.programs.add(programs)
+	m.parse.addIf(t.End == trajectory.EndParse)
+	m.sampling.add(sampling)
+	m.tool.add(tool)
+	m.toolQueue.add(toolQueue)
+	m.judgeCharged.add(v.ChargedSeconds)
+}
+
+func (m *turnMetrics) addCall(c *trajectory.Call) {
+	for status, share := range map[string]*mean{
+		"ran": &m.ran, "malformed": &m.malformed, "unknown_tool": &m.unknown, "bad_arguments": &m.arguments, "in_thinking": &m.thinking, "not_run": &m.notRun,
+	} {
+		share.addIf(c.Status == status)
+	}
+	m.ignored.addIf(c.Ignored > 0)
+	m.repeated.addIf(c.Repeated)
+	if c.Status == "ran" {
+		m.failed.addIf(c.Outcome != "ok")
+	}
+}
+
+func (m *turnMetrics) fill(b *record.BatchMetrics) {
+	b.Turns, b.TurnTokens, b.CallShare, b.Programs = m.turns.value(), m.tokens.value(), m.call.value(), m.programs.value()
+	b.CallRan, b.CallMalformed, b.CallUnknownTool = m.ran.value(), m.malformed.value(), m.unknown.value()
+	b.CallBadArguments, b.CallInThinking, b.CallNotRun = m.arguments.value(), m.thinking.value(), m.notRun.value()
+	b.CallIgnored, b.CallRepeated, b.ParseFailureShare, b.ProgramFailed = m.ignored.value(), m.repeated.value(), m.parse.value(), m.failed.value()
+	b.SampleSeconds, b.TurnSeconds, b.ToolSeconds, b.ToolQueueSeconds = m.sampling.value(), m.turnSampling.value(), m.tool.value(), m.toolQueue.value()
+	b.JudgeSeconds = m.judgeCharged.value()
 }
 
 func addLags(lag *mean, t *trajectory.Trajectory, step int) {

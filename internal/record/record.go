@@ -148,11 +148,31 @@ type BatchMetrics struct {
 	LengthCutShare  *float64 `json:"length_cut_share" doc:"share of trajectories cut at the length limit"`
 	UnjudgeableRate *float64 `json:"unjudgeable_share" doc:"share of trajectories without a judgeable submission"`
 	ToolShare       *float64 `json:"tool_share" doc:"share of trajectories in which a tool process started"`
-	SampledTokens   *float64 `json:"sampled_tokens" doc:"tokens sampled by the model in the batch"`
-	RolloutRate     *float64 `json:"rollout_tokens_per_second" doc:"sampled tokens per second of generation, summed over a group's samples"`
-	QueueSeconds    *float64 `json:"judge_queue_seconds" doc:"mean time that a submission's programs waited for a free core"`
-	WaitSeconds     *float64 `json:"batch_wait_seconds" doc:"time the trainer waited for the batch"`
-	Drops           *float64 `json:"drops" doc:"groups dropped since the step before"`
+	// Turns and calls of the tool. Shares of calls are absent in a batch without calls.
+	Turns             *float64 `json:"turns_mean" doc:"mean number of assistant turns in a trajectory"`
+	TurnTokens        *float64 `json:"turn_tokens" doc:"mean number of tokens that the model sampled in a turn"`
+	CallShare         *float64 `json:"call_share" doc:"share of turns that hold a call of a tool, whatever became of it"`
+	Programs          *float64 `json:"programs_mean" doc:"mean number of programs that a trajectory ran"`
+	CallRan           *float64 `json:"call_ran_share" doc:"share of calls that could be read and were run"`
+	CallMalformed     *float64 `json:"call_malformed_share" doc:"share of calls that were no JSON object, had no name, or were not closed"`
+	CallUnknownTool   *float64 `json:"call_unknown_tool_share" doc:"share of calls of a tool that does not exist"`
+	CallBadArguments  *float64 `json:"call_bad_arguments_share" doc:"share of calls whose arguments could not be used"`
+	CallInThinking    *float64 `json:"call_in_thinking_share" doc:"share of calls inside a think block that was not closed"`
+	CallNotRun        *float64 `json:"call_not_run_share" doc:"share of calls that ended their trajectory before they were run"`
+	CallIgnored       *float64 `json:"call_ignored_share" doc:"share of turns with a call that held further calls, which were ignored"`
+	CallRepeated      *float64 `json:"call_repeated_share" doc:"share of calls that an earlier turn of their trajectory had too"`
+	ParseFailureShare *float64 `json:"parse_failure_share" doc:"share of trajectories ended by three unreadable calls in a row"`
+	ProgramFailed     *float64 `json:"program_failed_share" doc:"share of programs that a trajectory ran whose outcome was not ok"`
+	SampleSeconds     *float64 `json:"sample_seconds" doc:"mean time that a trajectory spent sampling"`
+	TurnSeconds       *float64 `json:"turn_seconds" doc:"mean time that a turn spent sampling"`
+	ToolSeconds       *float64 `json:"tool_seconds" doc:"mean time that a trajectory spent in its programs"`
+	ToolQueueSeconds  *float64 `json:"tool_queue_seconds" doc:"mean time that a trajectory's programs waited for a free core"`
+	JudgeSeconds      *float64 `json:"judge_seconds" doc:"mean time that the programs of a submission ran in the judge, as their limits count it"`
+	SampledTokens     *float64 `json:"sampled_tokens" doc:"tokens sampled by the model in the batch"`
+	RolloutRate       *float64 `json:"rollout_tokens_per_second" doc:"sampled tokens per second of generation, summed over a group's samples"`
+	QueueSeconds      *float64 `json:"judge_queue_seconds" doc:"mean time that a submission's programs waited for a free core"`
+	WaitSeconds       *float64 `json:"batch_wait_seconds" doc:"time the trainer waited for the batch"`
+	Drops             *float64 `json:"drops" doc:"groups dropped since the step before"`
 }
 
 // UpdateMetrics are the metrics of spec section 6 that the trainer gives.

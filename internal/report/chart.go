@@ -79,6 +79,8 @@ func unitOf(metric string) unit {
 		{"logprob_gap", unit{"nats", 1}},
 		{"sampled_kl", unit{"nats", 1}},
 		{"drops", unit{"groups", 1}},
+		{"turns_mean", unit{"turns", 1}},
+		{"programs_mean", unit{"programs", 1}},
 	} {
 		if strings.HasSuffix(metric, u.suffix) {
 			return u.unit

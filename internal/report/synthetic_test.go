@@ -215,6 +215,9 @@ func measured(step, steps int) (record.BatchMetrics, record.UpdateMetrics) {
 		RewardMean: v(0.45, 0.4, 0.05, "r"), RewardSpread: v(0.3, -0.15, 0.03, "s"), ZeroSpreadShare: v(0.3, 0.3, 0.08, "z"), SolvedShare: v(0.4, 0.4, 0.05, "v"),
 		LagMean: v(1.9, 0, 0.2, "l"), LagMax: record.Num(3), SpanMax: record.Num(float64(1 + step%2)), ResponseTokens: v(60, -10, 4, "t"), ResponseMax: v(220, 0, 30, "m"),
 		LengthCutShare: v(0.05, -0.04, 0.01, "c"), UnjudgeableRate: v(0.08, -0.06, 0.02, "u"), ToolShare: &tool, SampledTokens: v(3000, -400, 200, "k"),
+		Turns: v(1.2, -0.1, 0.05, "n"), TurnTokens: v(40, -8, 3, "w"), CallShare: v(0.1, -0.08, 0.01, "x"), Programs: v(0.1, -0.08, 0.01, "p"),
+		ParseFailureShare: record.Num(0), SampleSeconds: v(0.5, -0.1, 0.02, "y"), TurnSeconds: v(0.4, -0.1, 0.02, "i"), ToolSeconds: v(0.02, -0.01, 0.001, "h"),
+		ToolQueueSeconds: record.Num(0), JudgeSeconds: v(0.3, 0, 0.02, "b"), CallRan: v(0.8, 0.1, 0.02, "d"), CallMalformed: v(0.1, -0.05, 0.01, "B"),
 		RolloutRate: v(5200, 0, 300, "q"), QueueSeconds: v(0.0004, 0, 0.0002, "j"), Drops: record.Num(float64(step % 2)),
 	}
 	u := record.UpdateMetrics{

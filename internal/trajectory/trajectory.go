@@ -59,8 +59,13 @@ type Call struct {
 	Outcome string `json:"outcome,omitempty"`
 	Cut     bool   `json:"cut,omitempty"` // the output was longer than shown
 	// CutCharacters is how many characters were cut out of the middle of the output.
-	CutCharacters int     `json:"cut_characters,omitempty"`
-	Seconds       float64 `json:"seconds"`
+	CutCharacters int `json:"cut_characters,omitempty"`
+	// Repeated is true if an earlier turn of the trajectory had the same call: equal code and input, or, where neither
+	// could be read, equal text of the turn.
+	Repeated bool    `json:"repeated,omitempty"`
+	Seconds  float64 `json:"seconds"` // of the program, from the start of its interpreter
+	// QueueSeconds is how long the program waited for a free core before that.
+	QueueSeconds float64 `json:"queue_seconds,omitempty"`
 }
 
 // Trajectory is a growing or finished trajectory. It is not safe for concurrent use.
