@@ -2,15 +2,11 @@ package activities
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"io"
 	"io/fs"
-	"strconv"
-	"strings"
 
+	"github.com/steadyrl/steady/config"
 	"github.com/steadyrl/steady/internal/artifact"
 	"github.com/steadyrl/steady/internal/chat"
 	"github.com/steadyrl/steady/internal/contract"
@@ -18,6 +14,7 @@ import (
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/judge"
 	"github.com/steadyrl/steady/internal/record"
+	"github.com/steadyrl/steady/internal/tokenizer"
 )
 
 // Data is the role that prepares data sets.
@@ -37,15 +34,16 @@ func (d *Data) Register(w contract.Registry) {
 	contract.FinishDatasetActivity.Register(w, guard(d.Notes, d.finish))
 }
 
-// prepared is the store directory of a data set; shard files lie beside it.
+// prepared is the store directory of a data set; its unfinished work lies beside it.
 func prepared(key string) string { return "datasets/" + key }
 
-func shardFile(key string, i int) string {
-	return fmt.Sprintf("datasets/%s.work/shard-%03d.jsonl", key, i)
-}
-
-func shardInput(key string, i int) string {
-	return fmt.Sprintf("datasets/%s.work/shard-%03d.json", key, i)
+// work opens the unfinished work on a data set.
+func (d *Data) work(key string) (*dataset.Work, error) {
+	dir, err := d.Runs.Store.Path(prepared(key) + ".work")
+	if err != nil {
+		return nil, err
+	}
+	return dataset.OpenWork(dir)
 }
 
 // plan digests the shards and the settings that decide about rows into a key. Idempotence: a function of its input.
@@ -60,84 +58,61 @@ func (d *Data) plan(ctx context.Context, q contract.PlanDatasetRequest, b *Beat)
 	var inputs []dataset.Input
 	for _, name := range run.Config.Data.Shards {
 		b.Say("digest of %s", name)
-		in, err := d.input(ctx, name)
+		f, _, err := d.open(name)
+		if err != nil {
+			return contract.PlanDatasetResult{}, err
+		}
+		in, err := dataset.ReadInput(ctx, f)
+		_ = f.Close() // only read
 		if err != nil {
 			return contract.PlanDatasetResult{}, err
 		}
 		inputs = append(inputs, in)
 	}
-	settings, err := d.settings(run)
+	recipe, err := d.recipe(run)
 	if err != nil {
 		return contract.PlanDatasetResult{}, err
 	}
-	text, err := json.Marshal(struct {
-		Rules    int
-		Inputs   []dataset.Input
-		Settings map[string]string
-	}{dataset.RulesVersion, inputs, settings})
-	if err != nil {
-		return contract.PlanDatasetResult{}, fault.New(fault.Internal, "PlanDataset", "%w", err)
+	res := contract.PlanDatasetResult{Shards: run.Config.Data.Shards}
+	if res.Key, err = recipe.Key(inputs); err != nil {
+		return contract.PlanDatasetResult{}, err
 	}
-	res := contract.PlanDatasetResult{Key: artifact.Digest(text)[:24], Shards: run.Config.Data.Shards}
 	res.Ready, err = d.Runs.Store.Exists(ctx, prepared(res.Key)+"/"+dataset.ManifestFile)
 	return res, err
 }
 
-// settings are what decides about rows besides the shards and the rules.
-func (d *Data) settings(run *Run) (map[string]string, error) {
+// recipe is how the data of a run is prepared.
+func (d *Data) recipe(run *Run) (*dataset.Recipe, error) {
 	tok, err := d.Runs.Tokenizer(run)
 	if err != nil {
 		return nil, err
 	}
-	c := run.Config
-	excluded := ""
-	if c.Data.Exclude != "" {
-		set, err := d.Assets.Excluded(c.Data.Exclude)
-		if err != nil {
+	var excluded map[string]bool
+	if run.Config.Data.Exclude != "" {
+		if excluded, err = d.Assets.Excluded(run.Config.Data.Exclude); err != nil {
 			return nil, err
 		}
-		text, err := json.Marshal(set)
-		if err != nil {
-			return nil, fault.New(fault.Internal, "PlanDataset", "%w", err)
-		}
-		excluded = artifact.Digest(text)
 	}
-	return map[string]string{
-		"tokenizer": tok.Digest(), "thinking": strconv.FormatBool(c.Rollout.Thinking), "max_prompt": strconv.Itoa(c.Rollout.MaxPrompt),
-		"solution_tries": strconv.Itoa(c.Data.SolutionTries), "train": strconv.Itoa(c.Data.Train), "dev": strconv.Itoa(c.Data.Dev),
-		"seed": strconv.FormatUint(c.Run.Seed, 10), "python": d.Python, "excluded": excluded,
-		"limits": fmt.Sprintf("%s %s %s %s", c.Sandbox.TimeLimit, c.Sandbox.Memory, c.Sandbox.OutputLimit, c.Sandbox.JudgeBudget),
-	}, nil
+	return DataRecipe(run.Config, tok, excluded, d.Judge(run), d.Python, d.Slots), nil
 }
 
-func (d *Data) input(ctx context.Context, name string) (dataset.Input, error) {
-	f, _, err := d.open(name)
-	if err != nil {
-		return dataset.Input{}, err
+// DataRecipe is how data is prepared under a configuration; python is the version of the judge's interpreter.
+func DataRecipe(c *config.Config, tok *tokenizer.Tokenizer, excluded map[string]bool, j CodeJudge, python string, slots int) *dataset.Recipe {
+	return &dataset.Recipe{
+		Seed: c.Run.Seed, Train: c.Data.Train, Dev: c.Data.Dev, MaxPrompt: c.Rollout.MaxPrompt, Tries: c.Data.SolutionTries,
+		Thinking: c.Rollout.Thinking, Tokenizer: tok.Digest(), Python: python, Excluded: excluded, Parallel: slots,
+		Limits: fmt.Sprintf("%s %s %s %s", c.Sandbox.TimeLimit, c.Sandbox.Memory, c.Sandbox.OutputLimit, c.Sandbox.JudgeBudget),
+		CountPrompt: func(statement string) (int, error) {
+			ids, err := chat.Prompt(tok, statement, !c.Rollout.Thinking)
+			return len(ids), err
+		},
+		Run: j.JudgeCode,
 	}
-	defer f.Close()
-	h := sha256.New()
-	n, err := io.Copy(h, contextReader{ctx, f})
-	if err != nil {
-		return dataset.Input{}, fault.New(fault.Corrupt, "PlanDataset", "%s: %w", name, err)
-	}
-	st, err := f.Stat()
-	if err != nil {
-		return dataset.Input{}, fault.New(fault.Corrupt, "PlanDataset", "%s: %w", name, err)
-	}
-	return dataset.Input{Name: st.Name(), SHA256: hex.EncodeToString(h.Sum(nil)), Size: n}, nil
 }
 
-type contextReader struct {
-	ctx context.Context //nolint:containedctx // a reader has no other way to be stopped
-	r   io.Reader
-}
-
-func (c contextReader) Read(p []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return c.r.Read(p)
+// CodeJudge runs a program on tests; *judge.Judge is one.
+type CodeJudge interface {
+	JudgeCode(ctx context.Context, code string, tests []judge.Test) (judge.Verdict, error)
 }
 
 // open opens a shard for reading at any place.
@@ -153,51 +128,34 @@ func (d *Data) open(name string) (fs.File, io.ReaderAt, error) {
 	return f, r, nil
 }
 
-// shard parses, filters and checks the references of one shard. Idempotence: by key and number; the first file stays.
+// shard parses, filters and checks the references of one shard. Idempotence: by key and number; rows that were finished by an
+// earlier attempt stay.
 func (d *Data) shard(ctx context.Context, q contract.PrepareShardRequest, b *Beat) (contract.PrepareShardResult, error) {
 	run, err := d.Runs.Of(ctx, q.RunKey)
 	if err != nil {
 		return contract.PrepareShardResult{}, err
 	}
-	var in dataset.Input
-	if _, err := artifact.GetJSON(ctx, d.Runs.Store, shardInput(q.Key, q.Shard), &in); err == nil {
-		return contract.PrepareShardResult{Rows: in.Rows}, nil
-	} else if !fault.Is(err, fault.NotFound) {
+	w, err := d.work(q.Key)
+	if err != nil {
 		return contract.PrepareShardResult{}, err
 	}
-	tok, err := d.Runs.Tokenizer(run)
+	if in, err := w.Done(ctx, q.Shard); err == nil || !fault.Is(err, fault.NotFound) {
+		return contract.PrepareShardResult{Rows: in.Rows}, err
+	}
+	recipe, err := d.recipe(run)
 	if err != nil {
 		return contract.PrepareShardResult{}, err
 	}
 	name := run.Config.Data.Shards[q.Shard]
-	if in, err = d.input(ctx, name); err != nil {
-		return contract.PrepareShardResult{}, err
-	}
 	f, r, err := d.open(name)
 	if err != nil {
 		return contract.PrepareShardResult{}, err
 	}
 	defer f.Close()
-	j := d.Judge(run)
-	data, err := dataset.PrepareShard(ctx, r, in.Size, dataset.ShardOptions{
-		Name: strings.TrimSuffix(in.Name, ".parquet"), MaxPrompt: run.Config.Rollout.MaxPrompt, Tries: run.Config.Data.SolutionTries,
-		CountPrompt: func(statement string) (int, error) {
-			ids, err := chat.Prompt(tok, statement, !run.Config.Rollout.Thinking)
-			return len(ids), err
-		},
-		Run: func(ctx context.Context, code string, tests []judge.Test) (judge.Verdict, error) {
-			return j.JudgeCode(ctx, code, tests)
-		},
-		Parallel: d.Slots,
-		Progress: func(rows int) { in.Rows = rows; b.Say("%s: %d rows", name, rows) },
-	})
-	if err != nil {
-		return contract.PrepareShardResult{}, err
+	in, err := dataset.ReadInput(ctx, f)
+	if err == nil {
+		in, err = recipe.Shard(ctx, w, q.Shard, in, r, func(rows int) { b.Say("%s: %d rows", name, rows) })
 	}
-	if _, err := d.Runs.Store.Replace(ctx, shardFile(q.Key, q.Shard), data); err != nil {
-		return contract.PrepareShardResult{}, err
-	}
-	_, err = artifact.ReplaceJSON(ctx, d.Runs.Store, shardInput(q.Key, q.Shard), in)
 	return contract.PrepareShardResult{Rows: in.Rows}, err
 }
 
@@ -214,7 +172,7 @@ func (d *Data) finish(ctx context.Context, q contract.FinishDatasetRequest, _ *B
 	}
 	set, err := dataset.Open(dir)
 	if fault.Is(err, fault.NotFound) {
-		if err := d.write(ctx, run, q); err != nil {
+		if err := d.write(ctx, run, q, dir); err != nil {
 			return contract.DatasetResult{}, err
 		}
 		set, err = dataset.Open(dir)
@@ -234,41 +192,18 @@ func (d *Data) finish(ctx context.Context, q contract.FinishDatasetRequest, _ *B
 	return contract.DatasetResult{Dir: rec.Dir, Rows: rec.Rows, Train: rec.Train, Dev: rec.Dev}, nil
 }
 
-// write makes the files of the data set; the manifest comes last and makes it whole.
-func (d *Data) write(ctx context.Context, run *Run, q contract.FinishDatasetRequest) error {
-	var shards [][]byte
-	o := dataset.FinishOptions{Seed: run.Config.Run.Seed, Train: run.Config.Data.Train, Dev: run.Config.Data.Dev}
-	var err error
-	if o.Settings, err = d.settings(run); err != nil {
-		return err
-	}
-	if run.Config.Data.Exclude != "" {
-		if o.Excluded, err = d.Assets.Excluded(run.Config.Data.Exclude); err != nil {
-			return err
-		}
-	}
-	for i := range q.Shards {
-		data, _, err := d.Runs.Store.Get(ctx, shardFile(q.Key, i))
-		if err != nil {
-			return err
-		}
-		var in dataset.Input
-		if _, err := artifact.GetJSON(ctx, d.Runs.Store, shardInput(q.Key, i), &in); err != nil {
-			return err
-		}
-		shards, o.Inputs = append(shards, data), append(o.Inputs, in)
-	}
-	files, _, err := dataset.Finish(shards, o)
+// write makes the data set appear, after which its unfinished work is not needed.
+func (d *Data) write(ctx context.Context, run *Run, q contract.FinishDatasetRequest, dir string) error {
+	w, err := d.work(q.Key)
 	if err != nil {
 		return err
 	}
-	last := files[dataset.ManifestFile]
-	delete(files, dataset.ManifestFile)
-	for name, data := range files {
-		if _, err := d.Runs.Store.Replace(ctx, prepared(q.Key)+"/"+name, data); err != nil {
-			return err
-		}
+	recipe, err := d.recipe(run)
+	if err != nil {
+		return err
 	}
-	_, err = d.Runs.Store.Replace(ctx, prepared(q.Key)+"/"+dataset.ManifestFile, last)
-	return err
+	if _, err := recipe.Finish(ctx, w, dir, q.Shards); err != nil {
+		return err
+	}
+	return w.Remove()
 }

@@ -7,6 +7,7 @@ import (
 )
 
 type datasetCmd struct {
+	Prepare   datasetPrepareCmd   `cmd:"" help:"Filter Parquet shards, check references, deduplicate and split; the same work as in a run, without a server."`
 	Decisions datasetDecisionsCmd `cmd:"" help:"Print the decision for every input row as JSON lines."`
 	Check     datasetCheckCmd     `cmd:"" help:"Verify digests and that the splits are disjoint under every key."`
 	Funnel    datasetFunnelCmd    `cmd:"" help:"Print how many rows each rule dropped."`

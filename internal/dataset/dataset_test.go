@@ -75,23 +75,33 @@ func shard[T any](t testing.TB, rows []T, opts ...parquet.WriterOption) []byte {
 	return buf.Bytes()
 }
 
-func prepare(t testing.TB, rows []Row, o ShardOptions) []byte {
+// input is a shard with the options to prepare it.
+type input struct {
+	data []byte
+	o    ShardOptions
+}
+
+func prepare(t testing.TB, rows []Row, o ShardOptions) input {
 	t.Helper()
-	data := shard(t, rows, parquet.MaxRowsPerRowGroup(5))
-	out, err := PrepareShard(t.Context(), bytes.NewReader(data), int64(len(data)), o)
+	return input{shard(t, rows, parquet.MaxRowsPerRowGroup(5)), o}
+}
+
+// checkAll gives bytes to the rules of a shard.
+func checkAll(ctx context.Context, data []byte, o ShardOptions) (out []Checked, err error) {
+	_, err = checkRows(ctx, bytes.NewReader(data), int64(len(data)), 0, o, func(c Checked) error {
+		out = append(out, c)
+		return nil
+	})
+	return out, err
+}
+
+func decode(t testing.TB, in input) []Checked {
+	t.Helper()
+	out, err := checkAll(t.Context(), in.data, in.o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return out
-}
-
-func decode(t testing.TB, data []byte) []Checked {
-	t.Helper()
-	rows, err := readChecked([][]byte{data})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return rows
 }
 
 func TestPrepareShard_rules(t *testing.T) {
@@ -219,7 +229,7 @@ func TestPrepareShard_faults(t *testing.T) {
 		"empty": nil, "no parquet": []byte(strings.Repeat("no parquet ", 10)), "cut off": good[:len(good)/2],
 		"other columns": shard(t, []other{{"a"}}), "numbers": shard(t, []numbers{{"a", "[]", 1, ""}}),
 	} {
-		_, err := PrepareShard(t.Context(), bytes.NewReader(data), int64(len(data)), options())
+		_, err := checkAll(t.Context(), data, options())
 		if !fault.Is(err, fault.Corrupt) || !strings.Contains(err.Error(), "s") {
 			t.Errorf("%s: %v, want Corrupt", name, err)
 		}
@@ -227,12 +237,12 @@ func TestPrepareShard_faults(t *testing.T) {
 	r := plain("a")
 	r.Solutions = ptr(`["wrong", "the sandbox fails here"]`)
 	data := shard(t, []Row{r})
-	if _, err := PrepareShard(t.Context(), bytes.NewReader(data), int64(len(data)), options()); !fault.Is(err, fault.Infrastructure) {
+	if _, err := checkAll(t.Context(), data, options()); !fault.Is(err, fault.Infrastructure) {
 		t.Errorf("a failing sandbox: %v, want Infrastructure", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := PrepareShard(ctx, bytes.NewReader(good), int64(len(good)), options()); !errors.Is(err, context.Canceled) {
+	if _, err := checkAll(ctx, good, options()); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v, want context.Canceled", err)
 	}
 }
@@ -254,7 +264,7 @@ func TestPrepareShard_damage(t *testing.T) {
 		o.Run = func(_ context.Context, _ string, tests []judge.Test) (judge.Verdict, error) {
 			return fakeRun(t.Context(), "pass", tests)
 		}
-		_, err := PrepareShard(t.Context(), bytes.NewReader(bad), int64(len(bad)), o)
+		_, err := checkAll(t.Context(), bad, o)
 		if err != nil && !fault.Is(err, fault.Corrupt) {
 			t.Errorf("byte %d: %v, want rows or Corrupt", at, err)
 		}
@@ -270,13 +280,24 @@ func family(name string, n int) []Row {
 	return rows
 }
 
-func finish(t testing.TB, o FinishOptions, shards ...[]byte) (map[string][]byte, Manifest, []Decision) {
+func finish(t testing.TB, o FinishOptions, shards ...input) (map[string][]byte, Manifest, []Decision) {
 	t.Helper()
-	files, m, err := Finish(shards, o)
+	base := t.TempDir()
+	w, err := OpenWork(filepath.Join(base, "work"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := write(t, files)
+	for i, in := range shards {
+		name := fmt.Sprintf("s%d.parquet", i)
+		if _, err := w.Shard(t.Context(), i, Input{Name: name, Size: int64(len(in.data))}, bytes.NewReader(in.data), in.o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := filepath.Join(base, "set")
+	m, err := w.Finish(t.Context(), dir, len(shards), o)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := Check(dir); err != nil {
 		t.Errorf("Check: %v", err)
 	}
@@ -284,7 +305,25 @@ func finish(t testing.TB, o FinishOptions, shards ...[]byte) (map[string][]byte,
 	if err != nil {
 		t.Fatal(err)
 	}
-	return files, m, d
+	return readDir(t, dir), m, d
+}
+
+// readDir reads the files of a directory.
+func readDir(t testing.TB, dir string) map[string][]byte {
+	t.Helper()
+	files := map[string][]byte{}
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		var data []byte
+		if data, err = os.ReadFile(filepath.Join(dir, e.Name())); err != nil {
+			break
+		}
+		files[e.Name()] = data
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
 }
 
 func write(t testing.TB, files map[string][]byte) string {

@@ -1,17 +1,8 @@
 package dataset
 
 import (
-	"bufio"
-	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"maps"
 	"slices"
-
-	"github.com/parquet-go/parquet-go"
-
-	"github.com/steadyrl/steady/internal/fault"
 )
 
 // Names of the files of a prepared data set.
@@ -73,53 +64,6 @@ type FinishOptions struct {
 	Settings map[string]string
 }
 
-// Finish drops excluded problems and duplicates, splits, and returns the files of the data set by name.
-//
-// A bad copy cannot shadow a good one: only rows that passed the rules of their shard count as copies. Errors: Corrupt (a
-// shard file).
-func Finish(shards [][]byte, o FinishOptions) (map[string][]byte, Manifest, error) {
-	rows, err := readChecked(shards)
-	if err != nil {
-		return nil, Manifest{}, err
-	}
-	good := identify(rows, o.Excluded)
-	dev, train := assign(rows, good, o)
-	files := map[string][]byte{}
-	for split, members := range map[Split][]int{Dev: dev, Train: train} {
-		if files[splitFile(split)], err = encodeSplit(rows, members, split); err != nil {
-			return nil, Manifest{}, err
-		}
-	}
-	if files[DecisionsFile], err = encodeDecisions(rows); err != nil {
-		return nil, Manifest{}, err
-	}
-	m := manifest(rows, o, len(good), len(train), len(dev))
-	m.Files = map[string]string{}
-	for name, data := range files {
-		sum := sha256.Sum256(data)
-		m.Files[name] = hex.EncodeToString(sum[:])
-	}
-	if files[ManifestFile], err = encodeManifest(m); err != nil {
-		return nil, Manifest{}, err
-	}
-	return files, m, nil
-}
-
-func readChecked(shards [][]byte) ([]Checked, error) {
-	var rows []Checked
-	for i, data := range shards {
-		dec := json.NewDecoder(bufio.NewReader(bytes.NewReader(data)))
-		for dec.More() {
-			var c Checked
-			if err := dec.Decode(&c); err != nil {
-				return nil, fault.New(fault.Corrupt, "dataset.Finish", "shard file %d: %w", i, err)
-			}
-			rows = append(rows, c)
-		}
-	}
-	return rows, nil
-}
-
 // problemRow is a row of train.parquet and dev.parquet; hidden tests have columns of their own.
 type problemRow struct {
 	ID      string `parquet:"id"`
@@ -142,26 +86,6 @@ type testsRow struct {
 	Tests string `parquet:"hidden_tests"`
 }
 
-func encodeSplit(rows []Checked, members []int, split Split) ([]byte, error) {
-	var out []problemRow
-	for n, i := range members {
-		p := *rows[i].Problem
-		p.Index = n
-		statement, samples := p.Statement, p.Samples
-		p.Statement, p.Samples = "", nil // they have columns of their own
-		var texts [3]string
-		for k, v := range []any{samples, p, rows[i].Tests} {
-			text, err := json.Marshal(v)
-			if err != nil {
-				return nil, fault.New(fault.Internal, "dataset.Finish", "%w", err)
-			}
-			texts[k] = string(text)
-		}
-		out = append(out, problemRow{p.ID, statement, texts[0], texts[1], texts[2]})
-	}
-	return encode(out, string(split))
-}
-
 type decisionRow struct {
 	Shard    string `parquet:"shard"`
 	Row      int64  `parquet:"row"`
@@ -171,27 +95,6 @@ type decisionRow struct {
 	Split    string `parquet:"split"`
 	Reason   string `parquet:"reason"`
 	Evidence string `parquet:"evidence"`
-}
-
-func encodeDecisions(rows []Checked) ([]byte, error) {
-	out := make([]decisionRow, len(rows))
-	for i, r := range rows {
-		d := r.Decision
-		out[i] = decisionRow{d.Shard, d.Row, d.ID, d.Source, d.Keep, string(d.Split), string(d.Reason), d.Evidence}
-	}
-	return encode(out, DecisionsFile)
-}
-
-func encode[T any](rows []T, what string) ([]byte, error) {
-	var buf bytes.Buffer
-	w := parquet.NewGenericWriter[T](&buf, parquet.CreatedBy("steady", "1", "1"), parquet.Compression(&parquet.Snappy))
-	if _, err := w.Write(rows); err != nil {
-		return nil, fault.New(fault.Internal, "dataset.Finish", "%s: %w", what, err)
-	}
-	if err := w.Close(); err != nil {
-		return nil, fault.New(fault.Internal, "dataset.Finish", "%s: %w", what, err)
-	}
-	return buf.Bytes(), nil
 }
 
 func manifest(rows []Checked, o FinishOptions, good, train, dev int) Manifest {

@@ -39,6 +39,15 @@ func (r *Row) cells() []*string {
 	}
 }
 
+// bytes is the size of all cells.
+func (r *Row) bytes() int {
+	n := 0
+	for _, c := range r.cells() {
+		n += len(value(c))
+	}
+	return n
+}
+
 func value(s *string) string {
 	if s == nil {
 		return ""

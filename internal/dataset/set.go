@@ -169,8 +169,8 @@ func (s *Set) Tests(split Split, index int) ([]judge.Test, error) {
 	if err != nil {
 		return nil, err
 	}
-	var tests []judge.Test
-	if err := json.Unmarshal([]byte(rows[0].Tests), &tests); err != nil || rows[0].ID != p.ID {
+	tests, err := decodeTests(rows[0].Tests)
+	if err != nil || rows[0].ID != p.ID {
 		return nil, fault.New(fault.Corrupt, op, "row %d of %s is %q, want the tests of %q", index, splitFile(split), rows[0].ID, p.ID)
 	}
 	return tests, nil

@@ -1,10 +1,7 @@
 package dataset
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -35,24 +32,21 @@ type ShardOptions struct {
 type Checked struct {
 	Decision Decision     `json:"decision"`
 	Problem  *Problem     `json:"problem,omitempty"`
-	Tests    []judge.Test `json:"tests,omitempty"`
+	Tests    []judge.Test `json:"-"`
+	place    place        // of the tests in the files of a Work
 }
 
-// PrepareShard reads a shard, applies the rules that need only a row, checks references, and returns the file for Finish:
-// JSON lines of Checked, a line a row.
+// checkRows applies the rules that need only a row and checks references, for the rows from number from on. It gives the rows
+// to emit in their order, and returns the number of the row after the last.
 //
 // Determinism: a function of the shard and the options. Errors: Corrupt (not a Parquet file of these columns, naming the
-// shard), Infrastructure, and the context's.
-func PrepareShard(ctx context.Context, r io.ReaderAt, size int64, o ShardOptions) ([]byte, error) {
+// shard), Infrastructure, those of emit, and the context's.
+func checkRows(ctx context.Context, r io.ReaderAt, size, from int64, o ShardOptions, emit func(Checked) error) (int64, error) {
 	if o.MaxCell == 0 {
 		o.MaxCell = 64 << 20
 	}
-	var out bytes.Buffer
-	w := bufio.NewWriter(&out)
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	at := int64(0)
-	err := readRows(r, size, o.Name, max(o.Parallel, 1)*4, func(rows []Row) error {
+	at := from
+	err := readRows(r, size, from, o.Name, max(o.Parallel, 1)*4, func(rows []Row) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -71,8 +65,8 @@ func PrepareShard(ctx context.Context, r io.ReaderAt, size int64, o ShardOptions
 		}
 		at += int64(len(rows))
 		for _, c := range checked {
-			if err := enc.Encode(c); err != nil {
-				return fault.New(fault.Internal, "dataset.PrepareShard", "%w", err)
+			if err := emit(c); err != nil {
+				return err
 			}
 		}
 		if o.Progress != nil {
@@ -80,17 +74,14 @@ func PrepareShard(ctx context.Context, r io.ReaderAt, size int64, o ShardOptions
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	if err := w.Flush(); err != nil {
-		return nil, fault.New(fault.Internal, "dataset.PrepareShard", "%w", err)
-	}
-	return out.Bytes(), nil
+	return at, err
 }
 
-// readRows reads a few rows at a time, so that a shard of hundreds of megabytes is never in memory whole.
-func readRows(r io.ReaderAt, size int64, name string, atOnce int, each func([]Row) error) (err error) {
+// atOnceBytes bounds the cells of the rows that are in memory together, if more than one is.
+const atOnceBytes = 32 << 20
+
+// readRows reads a few rows at a time from row from on, so that a shard of hundreds of megabytes is never in memory whole.
+func readRows(r io.ReaderAt, size, from int64, name string, atOnce int, each func([]Row) error) (err error) {
 	const op = "dataset.PrepareShard"
 	inCallback := false
 	defer func() {
@@ -113,25 +104,41 @@ func readRows(r io.ReaderAt, size int64, name string, atOnce int, each func([]Ro
 	if n := f.NumRows(); n < 0 || n > size {
 		return fault.New(fault.Corrupt, op, "%s promises %d rows in %d bytes", name, n, size)
 	}
+	if from < 0 || from > f.NumRows() {
+		return fault.New(fault.Corrupt, op, "%s has %d rows, the work went on from row %d", name, f.NumRows(), from)
+	}
 	pr := parquet.NewGenericReader[Row](f)
 	defer pr.Close()
-	buf := make([]Row, atOnce)
-	for left := f.NumRows(); ; {
-		clear(buf)
-		n, err := pr.Read(buf)
+	if from > 0 {
+		if err := pr.SeekToRow(from); err != nil {
+			return fault.New(fault.Corrupt, op, "%s: row %d: %w", name, from, err).WithHint("fetch the shard again")
+		}
+	}
+	rows, held := make([]Row, 0, atOnce), 0
+	hand := func() error {
+		if len(rows) == 0 {
+			return nil
+		}
+		inCallback = true
+		err := each(rows)
+		inCallback = false
+		rows, held = rows[:0], 0
+		return err
+	}
+	for left := f.NumRows() - from; ; {
+		var one [1]Row
+		n, err := pr.Read(one[:])
 		if left -= int64(n); left < 0 {
 			return fault.New(fault.Corrupt, op, "%s has more rows than the %d of its footer", name, f.NumRows())
 		}
 		if n > 0 {
-			inCallback = true
-			cerr := each(buf[:n])
-			inCallback = false
-			if cerr != nil {
-				return cerr
-			}
+			rows = append(rows, one[0])
+			held += one[0].bytes()
 		}
-		if errors.Is(err, io.EOF) {
-			return nil
+		if end := errors.Is(err, io.EOF); end || len(rows) == atOnce || held >= atOnceBytes {
+			if err := hand(); err != nil || end {
+				return err
+			}
 		}
 		if err == nil && n == 0 {
 			err = io.ErrNoProgress // the footer promises rows that are not there

@@ -112,42 +112,40 @@ func (p *python) judge(_ context.Context, code string, tests []judge.Test) (judg
 
 func words(statement string) (int, error) { return len(strings.Fields(statement)), nil }
 
-func prepare(t *testing.T, p *python) []byte {
+// prepare sends the demo's shard through the pipeline.
+func prepare(t *testing.T, p *python, excluded map[string]bool) (dir string, m dataset.Manifest) {
 	t.Helper()
 	shard, err := demo.Parquet(demo.Seed)
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := dataset.PrepareShard(t.Context(), bytes.NewReader(shard), int64(len(shard)), dataset.ShardOptions{
-		Name: strings.TrimSuffix(demo.ShardName, ".parquet"), MaxPrompt: 300, Tries: 4, CountPrompt: words, Run: p.judge, Parallel: 2,
-	})
+	w, err := dataset.OpenWork(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return out
+	r := dataset.Recipe{Seed: 1, Train: 192, Dev: 64, Excluded: excluded, MaxPrompt: 300, Tries: 4, CountPrompt: words, Run: p.judge, Parallel: 2}
+	in := dataset.Input{Name: demo.ShardName, Size: int64(len(shard))}
+	if _, err := r.Shard(t.Context(), w, 0, in, bytes.NewReader(shard), nil); err != nil {
+		t.Fatal(err)
+	}
+	dir = filepath.Join(t.TempDir(), "set")
+	if m, err = r.Finish(t.Context(), w, dir, 1); err != nil {
+		t.Fatal(err)
+	}
+	return dir, m
 }
 
 // TestShard_everyRowHasItsDecision sends the whole shard through the pipeline. Every ordinary problem must be kept, which
 // checks the expected outputs against Python, and every quirk must be seen.
 func TestShard_everyRowHasItsDecision(t *testing.T) {
 	t.Parallel()
-	checked := prepare(t, startPython(t))
 	excluded, err := dataset.ReadExcluded(bytes.NewReader(demo.Exclusions()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, m, err := dataset.Finish([][]byte{checked}, dataset.FinishOptions{Seed: 1, Train: 192, Dev: 64, Excluded: excluded})
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir, m := prepare(t, startPython(t), excluded)
 	if m.Train != 192 || m.Dev != 64 {
 		t.Errorf("%d train and %d dev, want 192 and 64", m.Train, m.Dev)
-	}
-	dir := t.TempDir()
-	for name, data := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
-			t.Fatal(err)
-		}
 	}
 	if err := dataset.Check(dir); err != nil {
 		t.Errorf("Check: %v", err)
