@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"fmt"
 
 	"github.com/steadyrl/steady/internal/dataset"
@@ -8,7 +9,7 @@ import (
 
 type datasetCmd struct {
 	Prepare   datasetPrepareCmd   `cmd:"" help:"Filter Parquet shards, check references, deduplicate and split; the same work as in a run, without a server."`
-	Decisions datasetDecisionsCmd `cmd:"" help:"Print the decision for every input row as JSON lines."`
+	Decisions datasetDecisionsCmd `cmd:"" help:"Print the decision for every input row."`
 	Check     datasetCheckCmd     `cmd:"" help:"Verify digests and that the splits are disjoint under every key."`
 	Funnel    datasetFunnelCmd    `cmd:"" help:"Print how many rows each rule dropped."`
 }
@@ -22,7 +23,10 @@ func (d datasetDir) check() error {
 	return checkPresent(d.Dir, "the directory of a prepared data set, datasets/KEY in a store")
 }
 
-type datasetDecisionsCmd struct{ datasetDir }
+type datasetDecisionsCmd struct {
+	datasetDir
+	JSONL bool `name:"jsonl" help:"Print JSON Lines instead of a table."`
+}
 
 // Run prints a line for every row, in input order.
 func (c *datasetDecisionsCmd) Run(s *streams) error {
@@ -33,12 +37,18 @@ func (c *datasetDecisionsCmd) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
+	out := bufio.NewWriter(s.out)
 	for _, d := range rows {
-		if err := printJSON(s.out, d); err != nil {
+		if c.JSONL {
+			err = printJSON(out, d)
+		} else {
+			_, err = fmt.Fprintf(out, "%s  %-5s  %-19s  %s\n", d.ID, d.Split, d.Reason, d.Evidence)
+		}
+		if err != nil {
 			return err
 		}
 	}
-	return nil
+	return out.Flush()
 }
 
 type datasetCheckCmd struct{ datasetDir }

@@ -160,6 +160,7 @@ func appear(tmp, dir string) error {
 	if err := syncDir(tmp); err != nil {
 		return fileError(op, err)
 	}
+	_ = syscall.Rmdir(dir) // if it is empty; os.Rename wants none
 	err := os.Rename(tmp, dir)
 	if errors.Is(err, fs.ErrExist) || errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, syscall.ENOTDIR) {
 		return same(tmp, dir)
