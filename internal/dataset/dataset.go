@@ -56,7 +56,7 @@ type Decision struct {
 }
 
 // RulesVersion changes with every change of a rule that can change a decision.
-const RulesVersion = 1
+const RulesVersion = 2
 
 // Reason is a code of a rule.
 type Reason string
@@ -74,6 +74,7 @@ const (
 	SpecialJudge        Reason = "special_judge"       // more than one output is probably right
 	BadSolutions        Reason = "bad_solutions"       // not a JSON list of strings
 	NoSolution          Reason = "no_solution"         // null, empty list, or only blank ones
+	SolutionShown       Reason = "solution_shown"      // a reference program stands in the statement
 	PromptTooLong       Reason = "prompt_too_long"     // more than ShardOptions.MaxPrompt tokens
 	ReferenceFailed     Reason = "reference_failed"    // none of the tried solutions passes all tests
 	ReferencesDisagree  Reason = "references_disagree" // one passes; another runs cleanly and agrees on some tests only
@@ -88,6 +89,6 @@ const (
 func Rules() []Reason {
 	return []Reason{
 		CellTooLarge, BadStatement, CallBased, BadTests, UnequalTests, NoTests, Image, SpecialJudge, BadSolutions, NoSolution,
-		PromptTooLong, ReferenceFailed, ReferencesDisagree, Excluded, DuplicateText, DuplicateURL, DuplicatePlatformID, NotSelected,
+		SolutionShown, PromptTooLong, ReferenceFailed, ReferencesDisagree, Excluded, DuplicateText, DuplicateURL, DuplicatePlatformID, NotSelected,
 	}
 }

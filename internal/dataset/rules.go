@@ -72,6 +72,9 @@ func parse(r *Row, o ShardOptions) (c candidate, reason Reason, evidence string)
 	if len(c.solutions) == 0 {
 		return c, NoSolution, "no program"
 	}
+	if i := shown(statement, c.solutions); i >= 0 {
+		return c, SolutionShown, fmt.Sprintf("solution %d", i)
+	}
 	c.problem = Problem{
 		Statement: statement, Samples: samples(statement), Title: value(r.Name), Source: value(r.Source), URL: value(r.URL),
 		Platform: PlatformID(value(r.URL)), Difficulty: value(r.Difficulty), TimeLimit: value(r.TimeLimit),

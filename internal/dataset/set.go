@@ -148,64 +148,66 @@ func (s *Set) Problem(split Split, index int) (Problem, error) {
 	return s.problems[split][index], nil
 }
 
+// Find returns a problem by its id. Errors: NotFound.
+func (s *Set) Find(id string) (Split, Problem, error) {
+	for _, split := range Splits() {
+		for _, p := range s.problems[split] {
+			if p.ID == id {
+				return split, p, nil
+			}
+		}
+	}
+	return "", Problem{}, fault.New(fault.NotFound, "dataset.Find", "no problem %q is in the splits", id)
+}
+
 // Tests reads the hidden tests of a problem, for the judge alone. Errors: Invalid (no such index), Corrupt, NotFound (the
 // directory is gone).
 func (s *Set) Tests(split Split, index int) ([]judge.Test, error) {
-	const op = "dataset.Tests"
-	p, err := s.Problem(split, index)
+	text, err := s.testsText(split, index)
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.Open(filepath.Join(s.dir, splitFile(split)))
+	tests, err := decodeTests(text)
 	if err != nil {
-		return nil, fault.New(fault.NotFound, op, "%w", err)
-	}
-	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return nil, fault.New(fault.Internal, op, "%w", err)
-	}
-	rows, err := readColumns[testsRow](f, st.Size(), int64(index), 1)
-	if err != nil {
-		return nil, err
-	}
-	tests, err := decodeTests(rows[0].Tests)
-	if err != nil || rows[0].ID != p.ID {
-		return nil, fault.New(fault.Corrupt, op, "row %d of %s is %q, want the tests of %q", index, splitFile(split), rows[0].ID, p.ID)
+		return nil, fault.New(fault.Corrupt, "dataset.Tests", "row %d of %s: %w", index, splitFile(split), err)
 	}
 	return tests, nil
 }
 
-// Check verifies a data set: the digests of its files, the counts of its manifest, and that no two problems are the same under any key, inside a split or across.
-// Errors: as Open, and Corrupt.
-func Check(dir string) error {
-	s, err := Open(dir)
+// testsText reads the hidden tests of a problem as JSON.
+func (s *Set) testsText(split Split, index int) (string, error) {
+	p, err := s.Problem(split, index)
 	if err != nil {
-		return err
+		return "", err
 	}
-	seen := map[string]string{}
-	for _, split := range Splits() {
-		if want := map[Split]int{Train: s.Manifest.Train, Dev: s.Manifest.Dev}[split]; s.Len(split) != want {
-			return fault.New(fault.Corrupt, "dataset.Check", "%s has %d problems, the manifest says %d", splitFile(split), s.Len(split), want)
-		}
-		for i, p := range s.problems[split] {
-			for _, id := range identities(&p) {
-				if other, ok := seen[id.key]; ok {
-					return fault.New(fault.Corrupt, "dataset.Check", "%s and %s are the same problem by %s", other, p.ID, clip(id.key))
-				}
-				seen[id.key] = p.ID
-			}
-			tests, err := s.Tests(split, i)
-			if err != nil {
-				return err
-			}
-			if len(tests) != p.HiddenTests || len(tests) == 0 {
-				return fault.New(fault.Corrupt, "dataset.Check", "%s has %d tests, its row says %d", p.ID, len(tests), p.HiddenTests)
-			}
-		}
+	f, size, err := s.open(split)
+	if err != nil {
+		return "", err
 	}
-	_, err = readDecisions(dir, s.Manifest)
-	return err
+	defer f.Close()
+	rows, err := readColumns[testsRow](f, size, int64(index), 1)
+	if err != nil {
+		return "", err
+	}
+	if rows[0].ID != p.ID {
+		return "", fault.New(fault.Corrupt, "dataset.Tests", "row %d of %s is %q, want the tests of %q", index, splitFile(split), rows[0].ID, p.ID)
+	}
+	return rows[0].Tests, nil
+}
+
+// open opens the file of a split. Errors: NotFound.
+func (s *Set) open(split Split) (*os.File, int64, error) {
+	const op = "dataset.Tests"
+	f, err := os.Open(filepath.Join(s.dir, splitFile(split)))
+	if err != nil {
+		return nil, 0, fault.New(fault.NotFound, op, "%w", err)
+	}
+	st, err := f.Stat()
+	if err != nil {
+		_ = f.Close() // nothing was read
+		return nil, 0, fault.New(fault.Internal, op, "%w", err)
+	}
+	return f, st.Size(), nil
 }
 
 // readDecisions reads the decisions and compares their numbers with the manifest.

@@ -204,7 +204,7 @@ func TestFinish_replacesNothing(t *testing.T) {
 	if _, err := other.Finish(t.Context(), w, empty, 1); !fault.Is(err, fault.Invalid) {
 		t.Errorf("another data set is there: %v, want Invalid", err)
 	}
-	if err := Check(empty); err != nil {
+	if _, err := Check(t.Context(), empty); err != nil {
 		t.Errorf("the data set that was there: %v", err)
 	}
 	foreign := made("foreign", map[string]string{"notes.txt": "mine"})

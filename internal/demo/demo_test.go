@@ -147,7 +147,7 @@ func TestShard_everyRowHasItsDecision(t *testing.T) {
 	if m.Train != 192 || m.Dev != 64 {
 		t.Errorf("%d train and %d dev, want 192 and 64", m.Train, m.Dev)
 	}
-	if err := dataset.Check(dir); err != nil {
+	if _, err := dataset.Check(t.Context(), dir); err != nil {
 		t.Errorf("Check: %v", err)
 	}
 	decisions, err := dataset.Decisions(dir)

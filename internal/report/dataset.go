@@ -21,6 +21,7 @@ var reasonDocs = map[dataset.Reason]string{
 	dataset.SpecialJudge:        "more than one output is probably right",
 	dataset.BadSolutions:        "the reference solutions are malformed",
 	dataset.NoSolution:          "there is no reference solution",
+	dataset.SolutionShown:       "the statement holds a reference solution",
 	dataset.PromptTooLong:       "the prompt is too long",
 	dataset.ReferenceFailed:     "no reference solution passes all tests in the sandboxed judge",
 	dataset.ReferencesDisagree:  "reference solutions contradict each other",
