@@ -143,11 +143,45 @@ func TestDatasetPrepare_survivesKill(t *testing.T) {
 	if code := run(prepareArgs(dir, "killed", "--seed=1"), &out, &errOut); code != exitUsage || !strings.Contains(errOut.String(), "something else") {
 		t.Errorf("another seed: status %d, %s", code, &errOut)
 	}
-	for _, args := range []string{"check", "decisions --jsonl", "funnel"} {
-		words := strings.Fields("dataset " + args)
-		if code := run(append(words, filepath.Join(dir, "killed")), &out, &errOut); code != exitDone {
-			t.Errorf("%s: status %d, %s", args, code, &errOut)
+	looksAt(t, dir, "killed")
+}
+
+// looksAt reads the data set of additions with every command.
+func looksAt(t *testing.T, dir, name string) {
+	t.Helper()
+	set, shards, drawing := filepath.Join(dir, name), filepath.Join(dir, "a.parquet")+","+filepath.Join(dir, "b.parquet"), filepath.Join(dir, "f.svg")
+	for _, c := range []struct {
+		args []string
+		want string // "" is: nothing of this
+		code int
+	}{
+		{[]string{"check", set}, "42 problems, 42 saved tests", exitDone},
+		{[]string{"check", set, "--shards", shards}, "42 prompts are the statements of their rows and hold none of their solutions", exitDone},
+		{[]string{"check", set, "--shards", drawing}, "no such file", exitUsage},
+		{[]string{"decisions", set, "--jsonl"}, `"row":5,"id":"a/00005","keep":false,"reason":"reference_failed","evidence":"solution 0: wrong_answer, 0 of 1 tests"}`, exitDone},
+		{[]string{"decisions", set}, "b/00000         duplicate_text       first is a/00000\n", exitDone},
+		{[]string{"funnel", set}, "reference_failed        7    49   87.5 %", exitDone},
+		{[]string{"funnel", set, "--svg", drawing}, "wrote " + drawing, exitDone},
+		{[]string{"funnel", set, "--svg", dir}, "is a directory", exitUsage},
+		{[]string{"show", set, "a/00007"}, "0 samples, 1 saved tests\n\nRead a number from the first line and print this number plus 7 and nothing else.\n", exitDone},
+		{[]string{"show", set, "a/00007", "--tests"}, "--- input of test 0\n20\n\n--- output of test 0\n27\n", exitDone},
+		{[]string{"show", set, "a/00007", "--tests", "--json"}, `"hidden_tests":[{"input":"20\n","output":"27\n"}]}`, exitDone},
+		{[]string{"show", set, "b/00000"}, "b/00000: duplicate_text (first is a/00000)\n", exitDone},
+		{[]string{"show", set, "c/00000"}, `has no row "c/00000"`, exitUsage},
+	} {
+		var out, errOut bytes.Buffer
+		code := run(append([]string{"dataset"}, c.args...), &out, &errOut)
+		if text := out.String() + errOut.String(); code != c.code || !strings.Contains(text, c.want) {
+			t.Errorf("%q: status %d, want %d and %q:\n%s", c.args, code, c.code, c.want, text)
 		}
+	}
+	if text, err := os.ReadFile(drawing); err != nil || !bytes.HasPrefix(text, []byte("<svg ")) {
+		t.Errorf("the drawing: %.40q, %v", text, err)
+	}
+	// Without --tests no saved test is printed.
+	var out bytes.Buffer
+	if code := run([]string{"dataset", "show", set, "a/00007", "--json"}, &out, &out); code != exitDone || strings.Contains(out.String(), "27") {
+		t.Errorf("status %d, printed a saved test: %s", code, &out)
 	}
 }
 
