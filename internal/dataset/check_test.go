@@ -153,7 +153,7 @@ func TestCheck_findsWhatDigestsDoNot(t *testing.T) {
 func TestPrepareShard_solutionShown(t *testing.T) {
 	t.Parallel()
 	for statement, want := range map[string]Reason{
-		"Here is how:\n" + program:                                           SolutionShown,
+		"Here is how:\n" + program: SolutionShown,
 		"Write " + strings.ReplaceAll(program, "\t", "        ") + " please": SolutionShown,
 		"Write " + strings.ReplaceAll(program, "\n", "\r\n"):                 SolutionShown,
 		"Write\n" + strings.ReplaceAll(program, "i * i", "i + i"):            Kept,

@@ -10,12 +10,14 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/compress"
 
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/judge"
@@ -62,7 +64,7 @@ func passAll(ctx context.Context, _ string, tests []judge.Test) (judge.Verdict, 
 
 func options() ShardOptions {
 	return ShardOptions{
-		Name: "s", MaxPrompt: 50, MaxCell: 1000, Tries: 3, Parallel: 3, Run: fakeRun,
+		Name: "s", MaxPrompt: 50, MaxCell: 50_000, Tries: 3, Parallel: 3, Run: fakeRun,
 		CountPrompt: func(s string) (int, error) { return len(strings.Fields(s)), nil },
 	}
 }
@@ -111,7 +113,7 @@ func decode(t testing.TB, in input) []Checked {
 
 func TestPrepareShard_rules(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("7", 900)
+	long, huge := strings.Repeat("7", 900), strings.Repeat("1234567890", 913)+"1"
 	tests := []struct {
 		name   string
 		change func(*Row)
@@ -130,8 +132,30 @@ func TestPrepareShard_rules(t *testing.T) {
 			Kept,
 			[]judge.Test{{Input: long, Output: "a"}, {Input: "-1.50e3", Output: "0"}},
 		},
+		{
+			"an integer of 9,131 digits", func(r *Row) { r.InputOutput = ptr(`{"inputs":[` + huge + `,"a"],"outputs":["b",-` + huge + `]}`) },
+			Kept,
+			[]judge.Test{{Input: huge, Output: "b"}, {Input: "a", Output: "-" + huge}},
+		},
+		{
+			"white space stays", func(r *Row) { r.InputOutput = ptr(`{"inputs":[" \t1\r\n\n"],"outputs":["\n\n 2  "]}`) },
+			Kept,
+			[]judge.Test{{Input: " \t1\r\n\n", Output: "\n\n 2  "}},
+		},
+		{
+			"empty tests are tests", func(r *Row) { r.InputOutput = ptr(`{"inputs":["",[]],"outputs":["",[""]]}`) },
+			Kept,
+			[]judge.Test{{}, {}},
+		},
+		{"other keys", func(r *Row) { r.InputOutput = ptr(`{"x":[{}],"inputs":["a"],"outputs":["b"]}`) }, Kept, []judge.Test{{Input: "a", Output: "b"}}},
+		{"blank starter code", func(r *Row) { r.StarterCode = ptr(" \n\t") }, Kept, nil},
+		{"empty fn_name", func(r *Row) { r.InputOutput = ptr(`{"fn_name":"","inputs":["a"],"outputs":["b"]}`) }, Kept, []judge.Test{{Input: "a", Output: "b"}}},
+		{"a platform's class, no fn_name", func(r *Row) {
+			r.StarterCode = ptr("#User function Template for python3\nclass Solution:\n    def f(self, n, arr):\n")
+			r.InputOutput = ptr(`{"inputs":["n = 3\narr[] = {1,2,3}"],"outputs":["6"]}`)
+		}, CallBased, nil},
 		{"null fn_name", func(r *Row) { r.InputOutput = ptr(`{"fn_name":null,"inputs":["a"],"outputs":["b"]}`) }, Kept, []judge.Test{{Input: "a", Output: "b"}}},
-		{"large cell", func(r *Row) { r.Tags = ptr(strings.Repeat("x", 1001)) }, CellTooLarge, nil},
+		{"large cell", func(r *Row) { r.Tags = ptr(strings.Repeat("x", 50_001)) }, CellTooLarge, nil},
 		{"null statement", func(r *Row) { r.Question = nil }, BadStatement, nil},
 		{"blank statement", func(r *Row) { r.Question = ptr(" \n\t") }, BadStatement, nil},
 		{"not UTF-8", func(r *Row) { r.Question = ptr("a\xffb") }, BadStatement, nil},
@@ -146,15 +170,32 @@ func TestPrepareShard_rules(t *testing.T) {
 		{"list of numbers", func(r *Row) { r.InputOutput = ptr(`{"inputs":[[1,2]],"outputs":["1"]}`) }, BadTests, nil},
 		{"list of lists", func(r *Row) { r.InputOutput = ptr(`{"inputs":[[["1"]]],"outputs":["1"]}`) }, BadTests, nil},
 		{"true", func(r *Row) { r.InputOutput = ptr(`{"inputs":["1"],"outputs":[true]}`) }, BadTests, nil},
+		{"blank tests", func(r *Row) { r.InputOutput = ptr("") }, BadTests, nil},
+		{"a list", func(r *Row) { r.InputOutput = ptr(`[["1"],["1"]]`) }, BadTests, nil},
+		{"a Python literal", func(r *Row) { r.InputOutput = ptr(`{'inputs': ['1'], 'outputs': ['1']}`) }, BadTests, nil},
+		{"not a number", func(r *Row) { r.InputOutput = ptr(`{"inputs":[NaN],"outputs":["1"]}`) }, BadTests, nil},
+		{"deep", func(r *Row) { r.InputOutput = ptr(`{"inputs":[` + strings.Repeat("[", 400) + `],"outputs":["1"]}`) }, BadTests, nil},
+		{"a null test", func(r *Row) { r.InputOutput = ptr(`{"inputs":[null],"outputs":["1"]}`) }, BadTests, nil},
+		{"a null line", func(r *Row) { r.InputOutput = ptr(`{"inputs":[["1",null]],"outputs":["1"]}`) }, BadTests, nil},
+		{"null is no object of tests", func(r *Row) { r.InputOutput = ptr(`null`) }, NoTests, nil},
+		{"more inputs", func(r *Row) { r.InputOutput = ptr(`{"inputs":["1","2"],"outputs":["1"]}`) }, UnequalTests, nil},
+		{"no outputs", func(r *Row) { r.InputOutput = ptr(`{"inputs":["1"]}`) }, UnequalTests, nil},
 		{"unequal", func(r *Row) { r.InputOutput = ptr(`{"inputs":["1"],"outputs":[]}`) }, UnequalTests, nil},
 		{"empty", func(r *Row) { r.InputOutput = ptr(`{"inputs":[],"outputs":[]}`) }, NoTests, nil},
 		{"null lists", func(r *Row) { r.InputOutput = ptr(`{"inputs":null}`) }, NoTests, nil},
 		{"picture_num", func(r *Row) { r.PictureNum = ptr("3") }, Image, nil},
 		{"no picture", func(r *Row) { r.PictureNum = ptr("0") }, Kept, nil},
+		{"null picture_num", func(r *Row) { r.PictureNum = nil }, Kept, nil},
+		{"picture_num is no number", func(r *Row) { r.PictureNum = ptr("none") }, Kept, nil},
+		{"picture_num with blanks", func(r *Row) { r.PictureNum = ptr(" 2\n") }, Image, nil},
+		{"tag", func(r *Row) { r.Tags = ptr(`["Interactive"]`) }, SpecialJudge, nil},
+		{"list of other tags", func(r *Row) { r.RawTags, r.SkillTypes = ptr(`['math', "it's"]`), ptr("['x']") }, Kept, nil},
 		{"raw tag", func(r *Row) { r.RawTags = ptr(`['math', "*special"]`) }, SpecialJudge, nil},
 		{"bad tags", func(r *Row) { r.RawTags, r.Tags = ptr(`['math`), ptr("None") }, Kept, nil},
 		{"solutions no JSON", func(r *Row) { r.Solutions = ptr(`['pass']`) }, BadSolutions, nil},
 		{"solutions no list", func(r *Row) { r.Solutions = ptr(`"pass"`) }, BadSolutions, nil},
+		{"solutions with a number", func(r *Row) { r.Solutions = ptr(`["pass", 1]`) }, BadSolutions, nil},
+		{"solutions with null", func(r *Row) { r.Solutions = ptr(`[null, "pass"]`) }, Kept, nil},
 		{"null solutions", func(r *Row) { r.Solutions = nil }, NoSolution, nil},
 		{"blank solutions", func(r *Row) { r.Solutions = ptr(`["", " \n"]`) }, NoSolution, nil},
 		{"long prompt", func(r *Row) { r.Question = ptr(strings.Repeat("word ", 51)) }, PromptTooLong, nil},
@@ -205,6 +246,30 @@ func TestPrepareShard_wording(t *testing.T) {
 		"Ages are 10-20. Print the absolute difference.":       Kept,
 		"Many valid tickets were sold; are any of the even?":   Kept,
 		"Flush the toilet 10 times.":                           Kept,
+		"Output any of the shortest ones.":                     SpecialJudge,
+		"If there are many such trees, output one.":            SpecialJudge,
+		"If there is more than one answer, choose.":            SpecialJudge,
+		"There are several possible answers.":                  SpecialJudge,
+		"There may be multiple solutions.":                     SpecialJudge,
+		"Find any such pair.":                                  SpecialJudge,
+		"Print them in arbitrary order.":                       SpecialJudge,
+		"Any valid schedule will do.":                          SpecialJudge,
+		"Print YES in upper case or lower case.":               SpecialJudge,
+		"The checker is case-insensitive.":                     SpecialJudge,
+		"You can print every letter in any register.":          SpecialJudge,
+		"Your answer is considered correct if it is close.":    SpecialJudge,
+		"The error must not exceed 1e-6.":                      SpecialJudge,
+		"Do not forget to flush the output.":                   SpecialJudge,
+		"Use fflush(stdout) after each query.":                 SpecialJudge,
+		"10^{-9} <= x":                                         SpecialJudge,
+		"x is between 10**-3 and 1.":                           SpecialJudge,
+		"Print the only answer, in upper case.":                Kept,
+		"Customers stand in order; print the order.":           Kept,
+		"Insert 1e6 elements.":                                 Kept,
+		"as shown in the image below":                          Image,
+		"look at the following figure":                         Image,
+		"see the diagram shown":                                Image,
+		"<IMAGE>":                                              Image,
 		"See <image> for details.":                             Image,
 		"See [Image] for details.":                             Image,
 		"![](http://example.org/a.png)":                        Image,
@@ -214,6 +279,84 @@ func TestPrepareShard_wording(t *testing.T) {
 		c := decode(t, prepare(t, []Row{plain(statement)}, options()))[0]
 		if c.Decision.Reason != want {
 			t.Errorf("%q: %s (%s), want %s", statement, c.Decision.Reason, c.Decision.Evidence, want)
+		}
+	}
+}
+
+// Each column may be null: then a rule says so, or nothing depends on it.
+func TestPrepareShard_nullColumns(t *testing.T) {
+	t.Parallel()
+	want := map[string]Reason{"question": BadStatement, "input_output": BadTests, "solutions": NoSolution}
+	columns := parquet.SchemaOf(Row{}).Fields()
+	rows := make([]Row, len(columns))
+	for i := range rows {
+		full := strings.Repeat("A statement of many words ", 2) + columns[i].Name()
+		v := reflect.ValueOf(&rows[i]).Elem()
+		for f := range v.NumField() {
+			v.Field(f).Set(reflect.ValueOf(ptr("['x']")))
+		}
+		rows[i].Question, rows[i].Solutions, rows[i].StarterCode = ptr(full), plain("").Solutions, ptr("")
+		rows[i].InputOutput, rows[i].PictureNum, rows[i].URL = plain("").InputOutput, ptr("0"), ptr("https://example.org/"+columns[i].Name())
+		for f := range v.NumField() {
+			if name, _, _ := strings.Cut(v.Type().Field(f).Tag.Get("parquet"), ","); name == columns[i].Name() {
+				v.Field(f).SetZero()
+			}
+		}
+	}
+	got := decode(t, prepare(t, append(rows, Row{}), options()))
+	for i, c := range columns {
+		reason := want[c.Name()]
+		if reason == "" {
+			reason = Kept
+		}
+		if d := got[i].Decision; d.Reason != reason {
+			t.Errorf("null %s: %s (%s), want %s", c.Name(), d.Reason, d.Evidence, reason)
+		}
+	}
+	if d := got[len(columns)].Decision; len(columns) != 17 || d.Reason != BadStatement {
+		t.Errorf("%d columns; all null: %s, want 17 and bad_statement", len(columns), d.Reason)
+	}
+}
+
+// However a writer lays out the same rows, they are read as the same.
+func TestPrepareShard_layouts(t *testing.T) {
+	t.Parallel()
+	type needed struct {
+		InputOutput string `parquet:"input_output,dict"`
+		Question    string `parquet:"question,plain"`
+		Extra       int64  `parquet:"extra"`
+		Solutions   string `parquet:"solutions,delta"`
+		StarterCode string `parquet:"starter_code"`
+	}
+	all := family("layout", 300)
+	few := make([]needed, len(all))
+	for i, r := range all {
+		all[i].Source = nil
+		few[i] = needed{*r.InputOutput, *r.Question, 1, *r.Solutions, *r.StarterCode}
+	}
+	want := decode(t, input{shard(t, all), options()})
+	if len(want) != len(all) || want[299].Problem.Statement != *all[299].Question {
+		t.Fatalf("%d rows, the last is %+v", len(want), want[len(want)-1])
+	}
+	layouts := map[string][]byte{}
+	for _, version := range []int{1, 2} {
+		for _, codec := range []compress.Codec{&parquet.Uncompressed, &parquet.Snappy, &parquet.Gzip, &parquet.Zstd} {
+			for _, group := range []int64{7, 1000} {
+				o := []parquet.WriterOption{parquet.DataPageVersion(version), parquet.Compression(codec), parquet.MaxRowsPerRowGroup(group), parquet.PageBufferSize(512)}
+				name := fmt.Sprintf("pages %d, %s, groups of %d", version, codec, group)
+				layouts[name], layouts[name+", few columns"] = shard(t, all, o...), shard(t, few, o...)
+			}
+		}
+	}
+	for name, data := range layouts {
+		got := decode(t, input{data, options()})
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(place{}, Checked{})); diff != "" {
+			t.Errorf("%s (-want +got):\n%.2000s", name, diff)
+		}
+		var from []Checked
+		_, err := checkRows(t.Context(), bytes.NewReader(data), int64(len(data)), 123, options(), func(c Checked) error { from = append(from, c); return nil })
+		if diff := cmp.Diff(want[123:], from, cmp.AllowUnexported(place{}, Checked{})); diff != "" || err != nil {
+			t.Errorf("%s, from row 123: %v (-want +got):\n%.2000s", name, err, diff)
 		}
 	}
 }

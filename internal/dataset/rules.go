@@ -19,8 +19,8 @@ var special = regexp.MustCompile(`(?i)\b(?:(?:print|output)\s+any|any\s+of\s+the
 	`(?:if\s+)?there\s+(?:are|is|exist|exists)\s+(?:several|multiple|many|more\s+than\s+one)\s+(?:answers?|solutions?|ways?|possible|valid|correct|such|optimal|of)|` +
 	`multiple\s+(?:answers|solutions|valid)|if\s+(?:there\s+(?:are|is)\s+)?(?:several|multiple|many|more\s+than\s+one)|` +
 	`(?:any|arbitrary)\s+order|find\s+any|considered\s+correct\s+if|(?:absolute|relative)\s+error|` +
-	`any\s+case|upper\s+case\s+or\s+lower\s+case|case[-\s]insensitive|interactive\s+(?:problem|task)|fflush|flush\s+(?:the\s+)?output)|` +
-	`\b10\s*(?:\^|\*\*)\s*[({]*\s*[-\x{2212}\x{2013}]\s*[({]*\s*\d`)
+	`any\s+(?:letter\s+)?(?:case|register)|upper\s+case\s+or\s+lower\s+case|case[-\s]insensitive|interactive\s+(?:problem|task)|fflush|flush\s+(?:the\s+)?output)|` +
+	`\b1(?:\.0*)?e\s*[-\x{2212}]\s*\d|\b10\s*(?:\^|\*\*)\s*[({]*\s*[-\x{2212}\x{2013}]\s*[({]*\s*\d`)
 
 // specialTags are the raw tags that mean the same, in lower case.
 var specialTags = []string{"interactive", "*special", "*special problem"}
