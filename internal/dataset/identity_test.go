@@ -59,12 +59,13 @@ func TestFinish_duplicatesAcrossShards(t *testing.T) {
 		// Copies inside a shard and across; bad copies before and behind.
 		a = append(a, k.first(n), k.copy(n), broken(k.first(n+1), fails), k.copy(n+1), k.first(n+2), broken(k.first(n+3), drawn))
 		wantA = append(wantA, Kept, k.want, ReferenceFailed, Kept, Kept, Image)
-		again := k.copy(n)
-		if k.want != DuplicateText { // of the copy in the first shard, too, only this key
+		again, key := k.copy(n), k.want
+		if k.want != DuplicateText {
 			again.Question = ptr(*again.Question + " in other words")
+			key = DuplicateURL // of the copy in the first shard, which has the same address
 		}
 		b = append(b, again, k.first(n+1), broken(k.copy(n+2), fails), k.first(n+3))
-		wantB = append(wantB, k.want, k.want, ReferenceFailed, Kept)
+		wantB = append(wantB, key, k.want, ReferenceFailed, Kept)
 	}
 	_, m, ds := finish(t, FinishOptions{Train: 200, Dev: 20}, prepare(t, a, options()), prepare(t, b, options()))
 	var got []Reason
