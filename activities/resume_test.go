@@ -325,25 +325,24 @@ var theWorld = sync.OnceValues(func() (world, error) {
 	accept := func(_ context.Context, _ string, tests []judge.Test) (judge.Verdict, error) {
 		return judge.Verdict{Kind: judge.Accepted, Passed: len(tests), Total: len(tests)}, nil
 	}
-	out, err := dataset.PrepareShard(context.Background(), bytes.NewReader(data), int64(len(data)), dataset.ShardOptions{
-		Name: "demo", MaxPrompt: 300, Tries: 1, Run: accept, Parallel: 2,
-	})
-	if err != nil {
-		return w, err
-	}
-	files, _, err := dataset.Finish([][]byte{out}, dataset.FinishOptions{Seed: 1, Train: 8, Dev: 2})
-	if err != nil {
-		return w, err
-	}
 	dir, err := os.MkdirTemp("", "steady-set-*")
 	if err != nil {
 		return w, err
 	}
 	defer os.RemoveAll(dir)
-	for name, data := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
-			return w, err
-		}
+	work, err := dataset.OpenWork(filepath.Join(dir, "work"))
+	if err != nil {
+		return w, err
+	}
+	words := func(statement string) (int, error) { return len(statement), nil }
+	r := dataset.Recipe{Seed: 1, Train: 8, Dev: 2, MaxPrompt: 10_000, Tries: 1, CountPrompt: words, Run: accept, Parallel: 2}
+	in := dataset.Input{Name: demo.ShardName, Size: int64(len(data))}
+	if _, err := r.Shard(context.Background(), work, 0, in, bytes.NewReader(data), nil); err != nil {
+		return w, err
+	}
+	dir = filepath.Join(dir, "set")
+	if _, err := r.Finish(context.Background(), work, dir, 1); err != nil {
+		return w, err
 	}
 	if w.set, err = dataset.Open(dir); err != nil {
 		return w, err
