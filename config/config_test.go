@@ -242,6 +242,13 @@ func TestValidate_everyRuleHasAFailingValue(t *testing.T) {
 	for _, tt := range []struct{ set, want string }{
 		{"mode=both", "mode: must be one of async, sync, got both (from --set mode=both)"},
 		{"run.steps=0", "run.steps: must be at least 1, got 0"},
+		{"run.steps=1000000", "run.steps: must be at most 999999, got 1000000"},
+		{"engine.threads=4097", "engine.threads: must be at most 4096, got 4097"},
+		{"engine.max_sequences=65537", "engine.max_sequences: must be at most 65536, got 65537"},
+		{"rollout.group_size=1025", "rollout.group_size: must be at most 1024, got 1025"},
+		{"rollout={batch_problems: 4097}", "rollout.batch_problems: must be at most 4096, got 4097"},
+		{"rollout.staleness_threshold=1001", "rollout.staleness_threshold: must be at most 1000, got 1001"},
+		{"sandbox.slots=4097", "sandbox.slots: must be at most 4096, got 4097"},
 		{"run.validate_every=0", "run.validate_every: must be"},
 		{"run.checkpoint_every=0", "run.checkpoint_every: must be"},
 		{"run.continue_every=0", "run.continue_every: must be"},

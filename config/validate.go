@@ -46,6 +46,21 @@ func atLeast[T int | float64 | Duration | Bytes](c *checker, key string, got, le
 	c.want(got >= least, key, "must be at least "+Text(least), got)
 }
 
+// Upper bounds of what a slip of the keyboard would let a worker allocate, far above what any machine has.
+const (
+	MostThreads   = 4096    // of an engine
+	MostSlots     = 4096    // programs at once
+	MostSequences = 65_536  // that one engine generates at once
+	mostSteps     = 999_999 // names of files have six digits
+	mostResponses = 1024    // to one problem
+	mostProblems  = 4096    // of a batch: one message names them all
+	mostLag       = 1000    // steps
+)
+
+func atMost(c *checker, key string, got, most int) {
+	c.want(got <= most, key, "must be at most "+Text(most), got)
+}
+
 func positive[T int | float64 | Duration | Bytes](c *checker, key string, got T) {
 	c.want(got > 0, key, "must be greater than 0", got)
 }
@@ -105,6 +120,7 @@ func ValidRunName(name string) bool { return runName.MatchString(name) }
 func (c *Config) checkRun(v *checker) {
 	unset := c.Run.Steps == 0 && v.sources.Of("run.steps") == "default" // there is no default that makes sense
 	v.note(c.Run.Steps >= 1, unset, "run.steps", "must be at least 1", c.Run.Steps)
+	atMost(v, "run.steps", c.Run.Steps, mostSteps)
 	atLeast(v, "run.validate_every", c.Run.ValidateEvery, 1)
 	atLeast(v, "run.checkpoint_every", c.Run.CheckpointEvery, 1)
 	atLeast(v, "run.continue_every", c.Run.ContinueEvery, 1)
@@ -124,7 +140,9 @@ func (c *Config) checkInputs(v *checker) {
 		v.oneOf("engine.backend", c.Engine.Backend, "cpu", "ref")
 	}
 	atLeast(v, "engine.threads", c.Engine.Threads, 0)
+	atMost(v, "engine.threads", c.Engine.Threads, MostThreads)
 	atLeast(v, "engine.max_sequences", c.Engine.MaxSequences, 1)
+	atMost(v, "engine.max_sequences", c.Engine.MaxSequences, MostSequences)
 	atLeast(v, "engine.trainer_ranks", c.Engine.TrainerRanks, 1)
 	v.wantToRun(c.Engine.TrainerRanks <= 1, "engine.trainer_ranks",
 		"this build has no trainer that is sharded over several processes, only 1", c.Engine.TrainerRanks)
@@ -142,9 +160,12 @@ func (c *Config) checkInputs(v *checker) {
 func (c *Config) checkRollout(v *checker) {
 	r := c.Rollout
 	atLeast(v, "rollout.group_size", r.GroupSize, 2) // of one response the advantage is always 0
+	atMost(v, "rollout.group_size", r.GroupSize, mostResponses)
 	atLeast(v, "rollout.batch_problems", r.BatchProblems, 1)
+	atMost(v, "rollout.batch_problems", r.BatchProblems, mostProblems)
 	atLeast(v, "rollout.prefill", r.Prefill, 0)
 	atLeast(v, "rollout.staleness_threshold", r.StalenessThreshold, 1)
+	atMost(v, "rollout.staleness_threshold", r.StalenessThreshold, mostLag)
 	v.want(c.Mode != "async" || r.Prefill < r.StalenessThreshold, "rollout.prefill",
 		fmt.Sprintf("must be smaller than rollout.staleness_threshold (%d), or every group is too old when its turn comes", r.StalenessThreshold), r.Prefill)
 	v.wantToRun(r.StalenessPolicy != "wait" && r.StalenessPolicy != "cancel_early", "rollout.staleness_policy",
@@ -177,6 +198,7 @@ func (c *Config) checkSandbox(v *checker) {
 	atLeast(v, "sandbox.memory", s.Memory, 64<<20) // less does not start an interpreter
 	atLeast(v, "sandbox.output_limit", s.OutputLimit, 1)
 	atLeast(v, "sandbox.slots", s.Slots, 0)
+	atMost(v, "sandbox.slots", s.Slots, MostSlots)
 	v.want(s.JudgeBudget >= s.TimeLimit, "sandbox.judge_budget",
 		fmt.Sprintf("must be at least sandbox.time_limit (%s)", s.TimeLimit), s.JudgeBudget)
 }

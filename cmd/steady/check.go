@@ -33,6 +33,14 @@ func checkAtLeast(flag string, n, least int) error {
 	return fault.New(fault.Invalid, "", "%s %d: want at least %d", flag, n, least)
 }
 
+// checkWithin wants a number that is neither too small nor absurd.
+func checkWithin(flag string, n, least, most int) error {
+	if n <= most {
+		return checkAtLeast(flag, n, least)
+	}
+	return fault.New(fault.Invalid, "", "%s %d: want at least %d and at most %d", flag, n, least, most)
+}
+
 // checkDir makes a directory if need be and wants to write in it. A full device passes: a run waits until there is space.
 func checkDir(flag, dir string) error {
 	err := errNoName
@@ -113,7 +121,7 @@ func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is
 
 // check looks at the flags of a worker process.
 func (f processFlags) check(ctx context.Context) error {
-	err := errors.Join(checkAtLeast("--threads", f.Threads, 0), checkAtLeast("--slots", f.Slots, 0))
+	err := errors.Join(checkWithin("--threads", f.Threads, 0, config.MostThreads), checkWithin("--slots", f.Slots, 0, config.MostSlots))
 	if f.Python != "" {
 		_, perr := sandbox.FindPython(ctx, f.Python)
 		err = errors.Join(err, perr)
@@ -123,7 +131,7 @@ func (f processFlags) check(ctx context.Context) error {
 
 // check looks at the flags of a worker process and its engine.
 func (f engineFlags) check(ctx context.Context) error {
-	return errors.Join(checkAtLeast("--max-sequences", f.MaxSequences, 1), f.processFlags.check(ctx))
+	return errors.Join(checkWithin("--max-sequences", f.MaxSequences, 1, config.MostSequences), f.processFlags.check(ctx))
 }
 
 // check looks at the flags of the development server.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/steadyrl/steady/config"
 	"github.com/steadyrl/steady/internal/demo"
 	"github.com/steadyrl/steady/internal/engine"
 	"github.com/steadyrl/steady/internal/engine/cpu"
@@ -23,7 +24,7 @@ type pretrainCmd struct {
 
 // Run trains the model and writes it.
 func (p *pretrainCmd) Run(ctx context.Context, s *streams) error {
-	if err := errors.Join(checkAtLeast("--short", p.Short, 0), checkAtLeast("--full", p.Full, 0), checkAtLeast("--threads", p.Threads, 0), checkDir("--out", p.Out)); err != nil {
+	if err := errors.Join(checkAtLeast("--short", p.Short, 0), checkAtLeast("--full", p.Full, 0), checkWithin("--threads", p.Threads, 0, config.MostThreads), checkDir("--out", p.Out)); err != nil {
 		return err
 	}
 	o := pretrain.Default()

@@ -62,6 +62,9 @@ type sandboxFlags struct {
 }
 
 func (f sandboxFlags) open(ctx context.Context, warn io.Writer) (*sandbox.Sandbox, error) {
+	if err := checkWithin("--slots", f.Slots, 0, config.MostSlots); err != nil {
+		return nil, err
+	}
 	py, err := sandbox.FindPython(ctx, f.Python)
 	if err != nil {
 		return nil, err
