@@ -133,7 +133,9 @@ func (d *demoCmd) attach(ctx context.Context, l *local, recipe string, text []by
 		desc, err := l.client.DescribeWorkflow(ctx, name, "")
 		_, unknown := errors.AsType[*serviceerror.NotFound](err)
 		if err != nil && !unknown {
-			return nil, fault.New(fault.Lost, "demo", "ask for the run %s: %w", name, err)
+			return nil, fault.New(fault.Lost, "demo", "ask for the run %s: %w", name, err).
+				WithHint("start it again; if it does not help, read %s: a damaged database is restored from a copy of its folder, or moved away and the run started with --fresh",
+					filepath.Join(d.Data, "temporal", "temporal.log"))
 		}
 		recorded, err := l.store.Exists(ctx, record.Layout{Run: name, Lineage: "l0"}.RunFile())
 		if err != nil {

@@ -105,7 +105,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		return nil, fault.New(fault.Lost, op, "%w", err).WithHint("the server's log is %s", o.LogFile)
+		return nil, fault.New(fault.Lost, op, "%w", err).WithHint("the server's log is %s; if it says that the database is damaged, restore %s from a copy of its folder", o.LogFile, o.DBFile)
 	}
 	return s, nil
 }
