@@ -8,6 +8,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/steadyrl/steady/internal/contract"
+	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/record"
 	"github.com/steadyrl/steady/internal/rng"
 )
@@ -56,10 +57,29 @@ func (l *loop) startGroup(g contract.GroupRef) workflow.Future {
 		WorkflowIDReusePolicy: enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
 		StaticSummary:         fmt.Sprintf("problem %d, tag %d", g.Problem, g.Tag),
 	})
-	return workflow.ExecuteChildWorkflow(ctx, contract.RolloutGroup, contract.GroupInput{
+	child := workflow.ExecuteChildWorkflow(ctx, contract.RolloutGroup, contract.GroupInput{
 		RunKey: l.spec.RunKey, GroupRef: g, Samples: l.spec.GroupSize, MinVersion: l.st.Step,
 		Pin: l.spec.Mode == "sync", Timeouts: l.spec.Timeouts,
-	}).GetChildWorkflowExecution()
+	})
+	workflow.Go(l.ctx, func(ctx workflow.Context) {
+		var out contract.GroupOutput
+		err := child.Get(ctx, &out)
+		l.applyEnd(g, out, err)
+	})
+	return child.GetChildWorkflowExecution()
+}
+
+// applyEnd counts a group as failed that ended without a report, because a person terminated or cancelled it: nobody else
+// would tell, and the step would wait for it for ever. A group that reported is done or failed already, or no longer open.
+func (l *loop) applyEnd(g contract.GroupRef, out contract.GroupOutput, err error) {
+	switch {
+	case l.ctx.Err() != nil: // all groups end
+	case temporal.IsWorkflowExecutionAlreadyStartedError(err): // that of a history before a reset; it reports
+	case err != nil:
+		l.applyDone(contract.GroupDone{N: g.N, Tag: g.Tag, Failed: string(fault.Lost) + ": the group's workflow ended without a report: " + clip(message(err), 300)}, nil)
+	case out.Ended == "run_closed":
+		l.applyDone(contract.GroupDone{N: g.N, Tag: g.Tag, Failed: string(fault.Lost) + ": the group took the loop for closed"}, nil)
+	}
 }
 
 // permutation caches the order of the problems of one epoch.

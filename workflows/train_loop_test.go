@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/mock"
+	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
@@ -427,6 +429,60 @@ func TestTrainLoop_lostTrainerIsReplacedAndRefusalsEndTheRun(t *testing.T) {
 				t.Error("the ledger must be closed whatever happens")
 			}
 		})
+	}
+}
+
+// A person may terminate or cancel a group; its loop must not wait for a report that nobody sends.
+func TestTrainLoop_groupsThatEndWithoutAReportAreReplaced(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		out contract.GroupOutput
+		err error
+	}{
+		"terminated":           {err: temporal.NewNonRetryableApplicationError("terminated", "x", nil)},
+		"cancelled":            {err: temporal.NewCanceledError()},
+		"timed out":            {err: temporal.NewTimeoutError(enumspb.TIMEOUT_TYPE_START_TO_CLOSE, nil)},
+		"takes it for closed":  {out: contract.GroupOutput{Ended: "run_closed"}},
+		"reported, then ended": {out: contract.GroupOutput{Ended: "failed"}, err: temporal.NewApplicationError("reported", "x")},
+	} {
+		for _, mode := range []string{"sync", "async"} {
+			t.Run(name+" "+mode, func(t *testing.T) {
+				t.Parallel()
+				w := &world{}
+				env := newLoopEnv(t, w, finish)
+				env.OnWorkflow(contract.RolloutGroup, mockAny, mock.MatchedBy(func(in contract.GroupInput) bool {
+					return in.N%5 == 1 && in.Submission == 0
+				})).Return(func(ctx workflow.Context, in contract.GroupInput) (contract.GroupOutput, error) {
+					_ = workflow.Sleep(ctx, time.Second)
+					if c.out.Ended == "failed" {
+						done := contract.GroupDone{N: in.N, Tag: in.Tag, Failed: "Infrastructure: told"}
+						_ = workflow.SignalExternalWorkflow(ctx, contract.LoopID("r"), "", contract.SignalGroupDone, done).Get(ctx, nil)
+					}
+					return c.out, c.err
+				})
+				env.OnWorkflow(contract.RolloutGroup, mockAny, mockAny).Return(func(ctx workflow.Context, in contract.GroupInput) (contract.GroupOutput, error) {
+					d := contract.GroupDone{N: in.N, Tag: in.Tag, Tokens: 1}
+					return contract.GroupOutput{}, workflow.SignalExternalWorkflow(ctx, contract.LoopID("r"), "", contract.SignalGroupDone, d).Get(ctx, nil)
+				})
+				env.ExecuteWorkflow(contract.TrainLoop, contract.LoopInput{Spec: spec(mode)})
+				if err := env.GetWorkflowError(); err != nil {
+					t.Fatal(err)
+				}
+				dropped, twice := map[int]bool{}, false
+				for _, q := range w.seals {
+					for _, d := range q.Ledger.Dropped {
+						twice = twice || dropped[d.N]
+						dropped[d.N] = true
+						if d.N%5 != 1 || d.Reason != "infrastructure" {
+							t.Errorf("dropped %+v, want only the groups that ended, as infrastructure", d)
+						}
+					}
+				}
+				if len(w.updates) != 6 || len(dropped) == 0 || twice {
+					t.Errorf("trained the steps %v, dropped %v (twice: %v); want all 6 steps and each ended group dropped once", w.updates, dropped, twice)
+				}
+			})
+		}
 	}
 }
 
