@@ -37,7 +37,7 @@ func generate(t testing.TB, path string, rows int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := parquet.NewGenericWriter[Row](f, parquet.Compression(&parquet.Snappy), parquet.DataPageVersion(1), parquet.MaxRowsPerRowGroup(1000))
+	w := parquet.NewGenericWriter[Row](f, append(writerOptions[Row](), parquet.DataPageVersion(1), parquet.MaxRowsPerRowGroup(1000))...)
 	s := rand.New(rand.NewPCG(uint64(rows), 3))
 	for i := range rows {
 		if _, err := w.Write([]Row{largeRow(s, i)}); err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -258,5 +259,31 @@ func TestRecipe_Key(t *testing.T) {
 	}
 	if _, err := recipe(1).Key([]Input{inputs[0], inputs[0]}); !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), "a") {
 		t.Errorf("a shard twice: %v, want Invalid", err)
+	}
+}
+
+// Cells are in the file once, not also as the bounds of pages and columns.
+func TestFinish_storesCellsOnce(t *testing.T) {
+	t.Parallel()
+	s := rand.New(rand.NewPCG(1, 1))
+	rows, size := family("once", 30), 0
+	for i := range rows {
+		random := make([]byte, 30_000)
+		for k := range random {
+			random[k] = byte('0' + s.IntN(64)) // six bits of eight; Snappy finds no repetition
+			if random[k] == '\\' {
+				random[k] = '/'
+			}
+		}
+		size += len(random)
+		rows[i].InputOutput = ptr(`{"inputs":["` + string(random) + `"],"outputs":["1"]}`)
+	}
+	files, _, _ := finish(t, FinishOptions{Train: 20, Dev: 10}, prepare(t, rows, options()))
+	total := 0
+	for _, data := range files {
+		total += len(data)
+	}
+	if total < size/2 || total > size*12/10 {
+		t.Errorf("files of %d bytes for tests of %d", total, size)
 	}
 }
