@@ -5,11 +5,15 @@ BIN      := bin
 TOOL     := $(GO) tool -modfile=tools/go.mod
 VCS      := $(shell git rev-parse --verify -q HEAD >/dev/null 2>&1 && echo true || echo false)
 STAGE    := scripts/stage
+CC       ?= gcc
+CUDA_DIR := $(CURDIR)/internal/cudart
+# An own header and a stand-in for -lcuda: the build needs gcc and no file of NVIDIA.
+CUDA_ENV := CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CUDA_DIR)/include -Wno-deprecated-declarations" CGO_LDFLAGS="-L$(CURDIR)/$(BIN)/link"
 
 export CGO_ENABLED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo demo-model test check fmt unit e2e durability replay race golden docs bench fuzz qwen3-tokenizer docker clean clean-data
+.PHONY: help setup build build-cuda kernels demo demo-model test check fmt unit e2e durability replay race golden docs bench fuzz qwen3-tokenizer docker clean clean-data
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +28,16 @@ build: ## bin/steady and bin/temporal; the folder works when copied elsewhere
 	@mkdir -p $(BIN)
 	@$(STAGE) steady $(GO) build -trimpath -buildvcs=$(VCS) -o $(BIN)/steady ./cmd/steady
 	@$(STAGE) temporal $(GO) run ./scripts/fetchtemporal -to $(BIN)/temporal
+
+build-cuda: $(BIN)/link/libcuda.a ## bin/steady-cuda, with the GPU engine; needs gcc, no GPU and no toolkit
+	@$(STAGE) steady-cuda env $(CUDA_ENV) $(GO) build -tags cuda -trimpath -buildvcs=$(VCS) -o $(BIN)/steady-cuda ./cmd/steady
+
+$(BIN)/link/libcuda.a: internal/cudart/standin/libcuda.c internal/cudart/standin/entries.h
+	@mkdir -p $(@D)
+	@$(CC) -O2 -fPIC -Wall -c -o $(@D)/libcuda.o $< && $(AR) rcs $@ $(@D)/libcuda.o
+
+kernels: $(BIN)/link/libcuda.a ## compile every GPU kernel with NVRTC, and run the GPU tests that need no GPU
+	@$(STAGE) kernels env $(CUDA_ENV) $(GO) test -tags cuda -count=1 ./internal/cudart/... ./internal/engine/cuda/...
 
 demo: build ## the whole run on this machine, in minutes: report.html
 	$(BIN)/steady demo

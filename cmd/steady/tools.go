@@ -38,7 +38,7 @@ func (d *doctorCmd) Run(ctx context.Context, s *streams) error {
 	}
 	o := doctor.Options{DataDir: d.Data, Temporal: d.Temporal, Port: d.Port, UIPort: d.UIPort}
 	o.UseSandbox(d.Python, "")
-	checks := doctor.Examine(ctx, o)
+	checks := append(doctor.Examine(ctx, o), gpuChecks()...)
 	text := []byte(doctor.Text(checks))
 	if d.JSON {
 		var err error
