@@ -16,6 +16,8 @@ static w steady_call(uintptr_t f, w *a) {
 	return ((fn16)f)(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11], a[12], a[13], a[14], a[15]);
 }
 
+static const char *steady_string(uintptr_t f, w a) { return ((const char *(*)(w))f)(a); }
+
 static uintptr_t steady_dlsym(void *h, const char *name) { return (uintptr_t)dlsym(h, name); }
 */
 import "C"
@@ -93,9 +95,7 @@ func (p Proc) Call(words ...uintptr) int {
 
 // callString calls a function without an error that returns a C string.
 func (p Proc) callString(word uintptr) string {
-	var a [maxWords]C.w
-	a[0] = C.w(word)
-	return C.GoString((*C.char)(unsafe.Pointer(uintptr(C.steady_call(C.uintptr_t(p), &a[0]))))) //nolint:govet // C memory
+	return C.GoString(C.steady_string(C.uintptr_t(p), C.w(word)))
 }
 
 // Memory is zeroed C memory, whose address may be given to Call and kept by C.

@@ -1,0 +1,16 @@
+// Package cuda is the engine for NVIDIA GPUs, behind the build tag cuda. It samples from Qwen3-architecture models in BF16 or float32; training on the
+// GPU is not there yet.
+//
+// Kernels are in kernels/*.cu, embedded and compiled for the GPU at hand by NVRTC when an engine starts; compiled code is kept in
+// a folder by a digest of source, architecture and compiler. Matrix products of BF16 run in cuBLASLt where it is found, others in a plain kernel.
+//
+// Reproducibility: every kernel computes a row from that row alone in a fixed order; cuBLASLt gets row blocks of one fixed size and one algorithm a shape,
+// without a split of the inner dimension. So a request has the same tokens and record bits whatever else is in the batch, and a scored token the bits
+// of the sampled one. Bits may differ between kinds of GPU and versions of the libraries.
+//
+// Precision: weights, cached keys and values and the inputs of products are rounded to BF16 (or kept in float32); sums, the residual stream, norms and
+// the softmax are float32, the sums over the vocabulary float64.
+//
+// One goroutine with a thread of its own owns the GPU's context; all others talk to it through the batch. Formulas follow
+// the Qwen3 model of the Hugging Face library. Callers: policy hosts through package engine.
+package cuda

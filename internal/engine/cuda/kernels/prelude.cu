@@ -1,0 +1,68 @@
+// Types and sums that all kernels share. The sources are header-free: NVRTC 11.2 and later compile them without an include path, joined in the
+// order of kernels.go. STEADY_BF16 chooses the type of weights, cache and the inputs of matrix products; sums are float32 or wider.
+//
+// Every kernel computes a row of its output from that row of its input alone, in an order that depends on the model only: results do not
+// depend on the batch. Blocks have a multiple of 32 threads. There are no atomic sums of floating-point numbers.
+
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#define KERNEL extern "C" __global__ void
+
+#if STEADY_BF16
+typedef u16 elem;
+__device__ inline float get(elem x) { return __uint_as_float((u32)x << 16); }
+// Rounds to nearest, ties to even; NaN stays NaN.
+__device__ inline elem put(float x) {
+    u32 b = __float_as_uint(x);
+    if ((b & 0x7fffffffu) > 0x7f800000u) return (elem)((b >> 16) | 0x40u);
+    return (elem)((b + 0x7fffu + ((b >> 16) & 1u)) >> 16);
+}
+#else
+typedef float elem;
+__device__ inline float get(elem x) { return x; }
+__device__ inline elem put(float x) { return x; }
+#endif
+
+#define FULL 0xffffffffu
+#define INF __uint_as_float(0x7f800000u)
+#define WARPS 32 // the largest number of warps of a block
+
+__device__ inline float warpSum(float v) {
+    for (int i = 16; i > 0; i >>= 1) v += __shfl_xor_sync(FULL, v, i);
+    return v;
+}
+
+__device__ inline double warpSumDouble(double v) {
+    for (int i = 16; i > 0; i >>= 1) v += __shfl_xor_sync(FULL, v, i);
+    return v;
+}
+
+__device__ inline float warpMax(float v) {
+    for (int i = 16; i > 0; i >>= 1) v = fmaxf(v, __shfl_xor_sync(FULL, v, i));
+    return v;
+}
+
+// blockSum gives every thread the sum of v over the block. scratch has WARPS elements and may be used again at once.
+__device__ inline float blockSum(float v, float *scratch) {
+    int warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
+    v = warpSum(v);
+    __syncthreads();
+    if ((threadIdx.x & 31) == 0) scratch[warp] = v;
+    __syncthreads();
+    float sum = 0;
+    for (int i = 0; i < warps; i++) sum += scratch[i];
+    return sum;
+}
+
+__device__ inline float blockMax(float v, float *scratch) {
+    int warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
+    v = warpMax(v);
+    __syncthreads();
+    if ((threadIdx.x & 31) == 0) scratch[warp] = v;
+    __syncthreads();
+    float top = scratch[0];
+    for (int i = 1; i < warps; i++) top = fmaxf(top, scratch[i]);
+    return top;
+}

@@ -1,0 +1,65 @@
+//go:build cuda
+
+package cuda
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/steadyrl/steady/internal/cudart"
+)
+
+// compiler opens NVRTC or skips: it is in no package that a build needs.
+func compiler(t *testing.T) *cudart.Compiler {
+	t.Helper()
+	c, err := cudart.NewCompiler(os.Getenv("STEADY_NVRTC"))
+	if err != nil {
+		t.Skipf("kernels are not compiled here: %v (STEADY_NVRTC names the file; Python's nvidia-cuda-nvrtc or Debian's libnvrtc have it)", err)
+	}
+	return c
+}
+
+func TestKernels_compileForEveryArchitecture(t *testing.T) {
+	c := compiler(t)
+	for _, p := range []Precision{BF16, Float32} {
+		for _, arch := range []string{"sm_80", "sm_90", "compute_80"} {
+			code, err := c.Compile("kernels.cu", source(), arch, p.define())
+			if err != nil {
+				t.Errorf("%s: %v", p, err)
+			} else if len(code) < 10_000 {
+				t.Errorf("%s for %s: only %d bytes of code", p, arch, len(code))
+			}
+		}
+	}
+	if _, err := c.Compile("wrong.cu", source()+"KERNEL wrong() { int x = }\n", "sm_80"); err == nil || !bytes.Contains([]byte(err.Error()), []byte("sample.cu(")) {
+		t.Errorf("a wrong line gives %v, want an error that names its file", err)
+	}
+}
+
+func TestBuild_keepsWhatItCompiled(t *testing.T) {
+	compiler(t)
+	dir := filepath.Join(t.TempDir(), "kernels")
+	first, err := build(os.Getenv("STEADY_NVRTC"), "sm_80", BF16, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("files %q, %v, want one", files, err)
+	}
+	if err := os.WriteFile(files[0], []byte("kept"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		arch string
+		p    Precision
+		kept bool
+	}{{"sm_80", BF16, true}, {"sm_90", BF16, false}, {"sm_80", Float32, false}} {
+		code, err := build(os.Getenv("STEADY_NVRTC"), tt.arch, tt.p, dir)
+		if err != nil || (string(code) == "kept") != tt.kept || len(code) == len(first) && !tt.kept && bytes.Equal(code, first) {
+			t.Errorf("%s %s: %d bytes, %v; taken from the folder: want %v", tt.arch, tt.p, len(code), err, tt.kept)
+		}
+	}
+}
