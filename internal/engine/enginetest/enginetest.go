@@ -10,6 +10,7 @@ import (
 // Backend makes the engines under test.
 type Backend struct {
 	NewSampler func(c model.Config) (engine.Sampler, error)
+	// NewTrainer may be nil for a backend that only samples: then the trainer's tests are left out.
 	NewTrainer func(c model.Config, initial *model.Weights) (engine.Trainer, error)
 	// Unit is the relative rounding error of one operation of the backend: 2^-53 for float64, 2^-24 for float32,
 	// 2^-8 for BF16 with float32 sums. Every tolerance is a multiple of it.
@@ -51,10 +52,11 @@ func Run(t *testing.T, b Backend) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			h := harness{backend: b, cfg: c.cfg}
-			for _, tt := range []struct {
+			type test struct {
 				name string
 				run  func(*testing.T, harness)
-			}{
+			}
+			tests := []test{
 				{"score_equals_reference", scoreEqualsReference},
 				{"record_equals_reference", recordEqualsReference},
 				{"score_equals_generate", scoreEqualsGenerate},
@@ -66,15 +68,20 @@ func Run(t *testing.T, b Backend) {
 				{"batch_independence", batchIndependence},
 				{"endings", endings},
 				{"damaged_weights", damagedWeights},
-				{"gradients", gradients},
-				{"slopes", slopes},
-				{"on_policy", onPolicy},
-				{"optimizer", optimizer},
-				{"plan_does_not_matter_much", planSums},
-				{"bad_batches", badBatches},
-				{"state_round_trip", stateRoundTrip},
-				{"learns", learns},
-			} {
+			}
+			if b.NewTrainer != nil {
+				tests = append(tests, []test{
+					{"gradients", gradients},
+					{"slopes", slopes},
+					{"on_policy", onPolicy},
+					{"optimizer", optimizer},
+					{"plan_does_not_matter_much", planSums},
+					{"bad_batches", badBatches},
+					{"state_round_trip", stateRoundTrip},
+					{"learns", learns},
+				}...)
+			}
+			for _, tt := range tests {
 				t.Run(tt.name, func(t *testing.T) {
 					t.Parallel()
 					tt.run(t, h)

@@ -1,0 +1,206 @@
+//go:build cuda
+
+package cuda
+
+import (
+	"math"
+
+	"github.com/steadyrl/steady/internal/cudart"
+	"github.com/steadyrl/steady/internal/fault"
+)
+
+// row is one token of a step: its id, its sequence's table and its position.
+type row struct{ token, table, position int32 }
+
+// product writes y [rows,m.rows] = x [rows,m.colsP] m^T in float32.
+func (g *gpu) product(y, x cudart.Ptr, m *matrix, rows int) error {
+	if g.blas == nil {
+		return g.ctx.Launch(g.k.gemm, pad(m.rows, plainSide)/plainSide, pad(rows, plainSide)/plainSide, plainThreads, 0,
+			y.Arg(), x.Arg(), m.at.Arg(), cudart.Int(rows), cudart.Int(m.rows), cudart.Int(m.colsP))
+	}
+	shape := [2]int{m.rows, m.colsP}
+	p := g.plans[shape]
+	if p == nil {
+		var err error
+		if p, err = g.blas.NewPlan(tile, m.rows, m.colsP); err != nil {
+			return err
+		}
+		g.plans[shape] = p
+	}
+	for r := 0; r < rows; r += tile { // buffers have whole tiles; rows behind the last are computed and not read
+		if err := p.Run(y.Add(r*m.rows*4), x.Add(r*m.colsP*g.opts.Precision.elemBytes()), m.at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// batch collects launches; the first error stops the rest.
+type batch struct {
+	g   *gpu
+	err error
+}
+
+func (b *batch) launch(f *cudart.Function, gridX, gridY, threads int, args ...cudart.Arg) {
+	if b.err == nil {
+		b.err = b.g.ctx.Launch(f, gridX, gridY, threads, 0, args...)
+	}
+}
+
+func (b *batch) product(y, x cudart.Ptr, m *matrix, rows int) {
+	if b.err == nil {
+		b.err = b.g.product(y, x, m, rows)
+	}
+}
+
+// addNorm adds delta (or nothing, if 0) to x and writes the norm of n rows, chosen by index if that is not 0.
+func (b *batch) addNorm(delta cudart.Ptr, w *matrix, index cudart.Ptr, n int) {
+	g := b.g
+	b.launch(g.k.addnorm, n, 1, threads, g.n.Arg(), g.x.Arg(), delta.Arg(), w.at.Arg(), index.Arg(), cudart.Int(g.Hidden), cudart.Int(g.hiddenP),
+		cudart.Float(float32(g.RMSEps)))
+}
+
+// forward runs rows through all layers: afterwards x + delta is the output of the last one. Keys and values of the rows are in the cache;
+// rows of a sequence come in order and see what the cache holds of those before. tables[i] are the pages of table i.
+func (g *gpu) forward(rows []row, tables [][]int32) error {
+	n := len(rows)
+	ints := make([]int32, 3*g.opts.Rows)
+	for i, r := range rows {
+		ints[i], ints[g.opts.Rows+i], ints[2*g.opts.Rows+i] = r.token, r.table, r.position
+	}
+	pages := make([]int32, len(tables)*g.seqPages)
+	for i, t := range tables {
+		copy(pages[i*g.seqPages:], t)
+	}
+	b := &batch{g: g}
+	if b.err = cudart.Upload(g.ctx, g.ints, ints); b.err == nil {
+		b.err = cudart.Upload(g.ctx, g.tables, pages)
+	}
+	tokens, table, position := g.ints, g.ints.Add(4*g.opts.Rows), g.ints.Add(8*g.opts.Rows)
+	b.launch(g.k.embed, n, 1, threads, g.x.Arg(), g.w.embed.at.Arg(), tokens.Arg(), cudart.Int(g.Hidden), cudart.Int(g.hiddenP))
+	scale := cudart.Float(float32(1 / math.Sqrt(float64(g.HeadDim))))
+	var delta cudart.Ptr // nothing to add before the first layer
+	for i, l := range g.w.layers {
+		place := []cudart.Arg{cudart.Int(g.seqPages), cudart.Int(i), cudart.Int(g.Layers), cudart.Int(g.Heads), cudart.Int(g.KVHeads), cudart.Int(g.HeadDim)}
+		b.addNorm(delta, l.norm1, 0, n)
+		delta = g.delta
+		b.product(g.qkv, g.n, l.qkv, n)
+		b.launch(g.k.heads, n, g.Heads+2*g.KVHeads, threads, append(append([]cudart.Arg{
+			g.q.Arg(), g.cache.Arg(), g.qkv.Arg(), l.qNorm.at.Arg(), l.kNorm.at.Arg(), g.cos.Arg(), g.sin.Arg(), g.tables.Arg(), table.Arg(), position.Arg(),
+		}, place...), cudart.Float(float32(g.RMSEps)))...)
+		b.launch(g.k.attention, n, g.Heads, threads, append(append([]cudart.Arg{
+			g.att.Arg(), g.q.Arg(), g.cache.Arg(), g.tables.Arg(), table.Arg(), position.Arg(),
+		}, place...), cudart.Int(g.queriesP), scale)...)
+		b.product(g.delta, g.att, l.out, n)
+		b.addNorm(delta, l.norm2, 0, n)
+		b.product(g.gu, g.n, l.gateUp, n)
+		b.launch(g.k.silumul, n, pad(g.interP, threads)/threads, threads, g.h.Arg(), g.gu.Arg(), cudart.Int(g.Intermediate), cudart.Int(g.interP))
+		b.product(g.delta, g.h, l.down, n)
+	}
+	return b.err
+}
+
+// ask is what the sampler does with a row of logits; answer is what comes back. The layout is that of the kernel's structs.
+type ask struct {
+	stream   [4]uint32
+	position uint32
+	inverse  float32
+	target   int32
+	top      int32
+}
+
+type answer struct {
+	id               int32
+	logProb, entropy float32
+	bad              int32
+}
+
+// Sizes of the structs in the kernels, in bytes.
+const askBytes, answerBytes = 32, 16
+
+// words and the reverse keep the structs out of unsafe casts: both sides are lists of 4-byte words.
+func (a ask) words() []uint32 {
+	return []uint32{a.stream[0], a.stream[1], a.stream[2], a.stream[3], a.position, math.Float32bits(a.inverse), uint32(a.target), uint32(a.top)} //nolint:gosec // bits
+}
+
+func answerOf(w []uint32) answer {
+	return answer{int32(w[0]), math.Float32frombits(w[1]), math.Float32frombits(w[2]), int32(w[3])} //nolint:gosec // bits
+}
+
+// record is the most probable ids of a row, most probable first.
+type record struct {
+	ids    []int32
+	values []float32
+}
+
+// sample answers asks for the rows with these indices among those of the last forward; a row may be named once after each forward.
+func (g *gpu) sample(index []int32, asks []ask) ([]answer, []record, error) {
+	answers, records := make([]answer, 0, len(asks)), make([]record, 0, len(asks))
+	for len(asks) > 0 {
+		n := min(tile, len(asks))
+		a, r, err := g.sampleTile(index[:n], asks[:n])
+		if err != nil {
+			return nil, nil, err
+		}
+		answers, records = append(answers, a...), append(records, r...)
+		index, asks = index[n:], asks[n:]
+	}
+	return answers, records, nil
+}
+
+func (g *gpu) sampleTile(index []int32, asks []ask) ([]answer, []record, error) {
+	n, width := len(asks), 0
+	var words []uint32
+	for _, a := range asks {
+		words = append(words, a.words()...)
+		width = max(width, int(a.top))
+	}
+	if err := g.growRecord(width); err != nil {
+		return nil, nil, err
+	}
+	b := &batch{g: g}
+	chosen := g.ints.Add(12 * g.opts.Rows)
+	if b.err = cudart.Upload(g.ctx, g.asks, words); b.err == nil {
+		b.err = cudart.Upload(g.ctx, chosen, index)
+	}
+	b.addNorm(g.delta, g.w.final, chosen, n)
+	b.product(g.logits, g.n, g.w.head, n)
+	b.launch(g.k.sample, n, 1, wideThreads, g.answers.Arg(), g.keys.Arg(), g.values.Arg(), g.logits.Arg(), g.asks.Arg(), cudart.Int(g.Vocab), cudart.Int(width))
+	out := make([]uint32, 4*n)
+	keys, values := make([]uint64, n*width), make([]float32, n*width)
+	if b.err == nil {
+		b.err = cudart.Download(g.ctx, out, g.answers)
+	}
+	if b.err == nil && width > 0 {
+		if b.err = cudart.Download(g.ctx, keys, g.keys); b.err == nil {
+			b.err = cudart.Download(g.ctx, values, g.values)
+		}
+	}
+	if b.err != nil {
+		return nil, nil, b.err
+	}
+	answers, records := make([]answer, n), make([]record, n)
+	for i := range answers {
+		answers[i] = answerOf(out[4*i:])
+		if k := int(asks[i].top); k > 0 && answers[i].bad == 0 {
+			records[i] = recordOf(keys[i*width:][:k], values[i*width:][:k])
+		}
+		if id := answers[i].id; answers[i].bad == 0 && (id < 0 || int(id) >= g.Vocab) {
+			return nil, nil, fault.New(fault.Internal, "cuda.sample", "id %d was drawn from a vocabulary of %d", id, g.Vocab)
+		}
+	}
+	return answers, records, nil
+}
+
+// growRecord provides memory for records of a width.
+func (g *gpu) growRecord(width int) error {
+	if width <= g.recordWidth {
+		return nil
+	}
+	g.recordWidth = width
+	// The old memory is freed with everything else: widths grow once or twice in a run.
+	if err := g.alloc(&g.keys, tile*width*8); err != nil {
+		return err
+	}
+	return g.alloc(&g.values, tile*width*4)
+}

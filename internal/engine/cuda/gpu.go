@@ -1,0 +1,201 @@
+//go:build cuda
+
+package cuda
+
+import (
+	"errors"
+	"math"
+
+	"github.com/steadyrl/steady/internal/cudart"
+	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/model"
+)
+
+// pageTokens is the number of tokens of a cache page, PAGE in the kernels; threads of a block, and the limits of the kernels.
+const (
+	pageTokens   = 32
+	threads      = 128
+	plainThreads = 256
+	wideThreads  = 512
+	plainSide    = 64
+	maxHeadDim   = 256
+	maxVocab     = 512 * 1024
+)
+
+// gpu is everything of a sampler that lives on the device. It belongs to the goroutine that made it, whose thread is locked.
+type gpu struct {
+	sizes
+	opts  Options
+	ctx   *cudart.Context
+	k     *kernels
+	blas  *cudart.BLAS // nil for plain products
+	plans map[[2]int]*cudart.Plan
+	w     *weights
+
+	owned       []cudart.Ptr
+	cos, sin    cudart.Ptr // [positions, d/2]
+	cache       cudart.Ptr
+	pages       int // of the cache
+	seqPages    int // of the longest sequence
+	x, delta    cudart.Ptr
+	n, att, h   cudart.Ptr
+	qkv, q, gu  cudart.Ptr
+	logits      cudart.Ptr // [tile, vocab]
+	ints        cudart.Ptr // tokens, sequences, positions, map: [4, rows]
+	tables      cudart.Ptr // [sequences, seqPages]
+	asks        cudart.Ptr // [tile]
+	answers     cudart.Ptr
+	keys        cudart.Ptr // [tile, width]
+	values      cudart.Ptr
+	recordWidth int
+}
+
+// checkModel refuses what the kernels cannot do.
+func checkModel(c model.Config) error {
+	if err := c.Check(); err != nil {
+		return err
+	}
+	if c.HeadDim > maxHeadDim || c.Vocab > maxVocab {
+		return fault.New(fault.Invalid, "cuda.NewSampler", "head_dim %d and vocabulary %d, the kernels take at most %d and %d",
+			c.HeadDim, c.Vocab, maxHeadDim, maxVocab)
+	}
+	return nil
+}
+
+func newGPU(c model.Config, o Options) (g *gpu, err error) {
+	if err := cudart.Load(o.Driver); err != nil {
+		return nil, err
+	}
+	g = &gpu{sizes: sizesOf(c), opts: o, plans: map[[2]int]*cudart.Plan{}, w: newWeights(sizesOf(c))}
+	if g.ctx, err = cudart.NewContext(o.Device); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = g.close() // the first error counts
+			g = nil
+		}
+	}()
+	compile := o.compile
+	if compile == nil {
+		compile = func(arch string, p Precision) ([]byte, error) { return build(o.NVRTC, arch, p, o.KernelDir) }
+	}
+	code, err := compile(g.ctx.Arch(), o.Precision)
+	if err != nil {
+		return g, err
+	}
+	if g.k, err = load(g.ctx, code); err != nil {
+		return g, err
+	}
+	if o.Precision == BF16 && !o.PlainProducts {
+		if g.blas, err = cudart.NewBLAS(g.ctx, o.CUBLASLt); err != nil {
+			return g, err
+		}
+	}
+	return g, g.allocate()
+}
+
+// alloc allocates zeroed memory that close frees.
+func (g *gpu) alloc(into *cudart.Ptr, bytes int) error {
+	p, err := g.ctx.Alloc(bytes)
+	if err != nil {
+		return err
+	}
+	g.owned = append(g.owned, p)
+	*into = p
+	return g.ctx.Zero(p, bytes)
+}
+
+func (g *gpu) allocate() error {
+	elem, rows := g.opts.Precision.elemBytes(), g.opts.Rows
+	g.seqPages = pad(g.MaxPosition, pageTokens) / pageTokens
+	type need struct {
+		into  *cudart.Ptr
+		bytes int
+	}
+	needs := []need{
+		{&g.cos, g.MaxPosition * g.HeadDim * 2},
+		{&g.sin, g.MaxPosition * g.HeadDim * 2},
+		{&g.x, rows * g.Hidden * 4},
+		{&g.delta, rows * g.Hidden * 4},
+		{&g.n, rows * g.hiddenP * elem},
+		{&g.qkv, rows * g.sizes.qkv * 4},
+		{&g.q, rows * g.queries * 4},
+		{&g.att, rows * g.queriesP * elem},
+		{&g.gu, rows * 2 * g.Intermediate * 4},
+		{&g.h, rows * g.interP * elem},
+		{&g.logits, tile * g.Vocab * 4},
+		{&g.ints, 4 * rows * 4},
+		{&g.tables, g.opts.Sequences * g.seqPages * 4},
+		{&g.asks, tile * askBytes},
+		{&g.answers, tile * answerBytes},
+	}
+	for _, m := range g.w.all {
+		needs = append(needs, need{&m.at, m.bytes(g.opts.Precision)})
+	}
+	for _, n := range needs {
+		if err := g.alloc(n.into, n.bytes); err != nil {
+			return err
+		}
+	}
+	cos, sin := ropeTables(g.RopeTheta, g.HeadDim, g.MaxPosition)
+	if err := errors.Join(cudart.Upload(g.ctx, g.cos, cos), cudart.Upload(g.ctx, g.sin, sin)); err != nil {
+		return err
+	}
+	return g.allocateCache()
+}
+
+// allocateCache takes memory for keys and values after everything else has its place.
+func (g *gpu) allocateCache() error {
+	pageBytes := g.Layers * 2 * g.KVHeads * pageTokens * g.HeadDim * g.opts.Precision.elemBytes()
+	g.pages = pad(g.opts.CacheTokens, pageTokens) / pageTokens
+	if g.pages == 0 {
+		free, _, err := g.ctx.MemInfo()
+		if err != nil {
+			return err
+		}
+		g.pages = min(int(free/2)/pageBytes, g.opts.Sequences*g.seqPages)
+	}
+	if g.pages == 0 {
+		return fault.New(fault.Exhausted, "cuda.NewSampler", "no memory is left for a page of %d bytes of keys and values", pageBytes).
+			WithHint("use a smaller model or a larger GPU")
+	}
+	return g.alloc(&g.cache, g.pages*pageBytes)
+}
+
+// ropeTables returns cosine and sine [positions, d/2] of position * theta^(-2i/d), computed in float64.
+func ropeTables(theta float64, d, positions int) (cos, sin []float32) {
+	half := d / 2
+	cos, sin = make([]float32, positions*half), make([]float32, positions*half)
+	for i := range half {
+		f := math.Pow(theta, -float64(2*i)/float64(d))
+		for p := range positions {
+			s, c := math.Sincos(float64(p) * f)
+			cos[p*half+i], sin[p*half+i] = float32(c), float32(s)
+		}
+	}
+	return cos, sin
+}
+
+// close frees everything; the first error is returned.
+func (g *gpu) close() error {
+	var errs []error
+	if g.ctx == nil {
+		return nil
+	}
+	errs = append(errs, g.ctx.Sync())
+	for _, p := range g.plans {
+		p.Close()
+	}
+	if g.blas != nil {
+		errs = append(errs, g.blas.Close())
+	}
+	for _, p := range g.owned {
+		errs = append(errs, g.ctx.Free(p))
+	}
+	if g.k != nil {
+		errs = append(errs, g.k.module.Unload())
+	}
+	errs = append(errs, g.ctx.Close())
+	return errors.Join(errs...)
+}

@@ -1,0 +1,183 @@
+// An emulated CUDA driver for tests: one device whose memory is the host's and whose modules are shared libraries made with emulator.h. The image of
+// a module is the path of its library.
+#include <dlfcn.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#if !defined(__x86_64__)
+#error "the fibers are written for x86-64"
+#endif
+
+struct Dim { unsigned x, y, z; };
+extern "C" {
+Dim threadIdx, blockIdx, blockDim, gridDim;
+}
+
+namespace {
+
+// A fiber is a thread of a block. Switching saves the registers that a call must keep.
+struct Fiber {
+    void *sp = nullptr;
+    bool ended = false;
+    unsigned long long value = 0;
+    char *stack = nullptr;
+};
+
+constexpr size_t stackBytes = 64 << 10;
+std::vector<Fiber> fibers;
+void *mainSP;
+unsigned current;
+void (*body)(void *);
+void *bodyParams;
+
+extern "C" void emulated_switch(void **save, void *to);
+__asm__(
+    ".globl emulated_switch\nemulated_switch:\n"
+    "pushq %rbp\npushq %rbx\npushq %r12\npushq %r13\npushq %r14\npushq %r15\n"
+    "movq %rsp, (%rdi)\nmovq %rsi, %rsp\n"
+    "popq %r15\npopq %r14\npopq %r13\npopq %r12\npopq %rbx\npopq %rbp\nret\n");
+
+void enter() {
+    body(bodyParams);
+    fibers[current].ended = true;
+    void *unused;
+    emulated_switch(&unused, mainSP);
+    abort();
+}
+
+void yield() {
+    unsigned me = current;
+    emulated_switch(&fibers[me].sp, mainSP);
+}
+
+// A meeting lets nobody on before all fibers of a range that still run are there.
+struct Meeting {
+    unsigned arrived = 0, generation = 0;
+
+    bool complete(unsigned first, unsigned last) {
+        unsigned alive = 0;
+        for (unsigned i = first; i < last; i++) alive += !fibers[i].ended;
+        if (arrived == 0 || arrived < alive) return false;
+        arrived = 0;
+        generation++;
+        return true;
+    }
+    void wait(unsigned first, unsigned last) {
+        unsigned mine = generation;
+        arrived++;
+        if (complete(first, last)) return;
+        while (generation == mine) {
+            yield();
+            complete(first, last);  // others may have ended meanwhile
+        }
+    }
+};
+
+Meeting blockMeeting, warpMeeting[32];
+std::mutex device;  // one grid at a time: the variables above belong to it
+
+void runBlock() {
+    unsigned n = blockDim.x;
+    if (fibers.size() < n) fibers.resize(n);
+    for (unsigned i = 0; i < n; i++) {
+        Fiber &f = fibers[i];
+        if (!f.stack) f.stack = (char *)malloc(stackBytes);
+        void **sp = (void **)(f.stack + stackBytes);
+        *--sp = nullptr; // keeps the alignment that a call gives
+        *--sp = (void *)enter;
+        sp -= 6;
+        memset(sp, 0, 6 * sizeof *sp);
+        f.sp = sp;
+        f.ended = false;
+    }
+    blockMeeting = Meeting();
+    for (Meeting &m : warpMeeting) m = Meeting();
+    for (bool alive = true; alive;) {
+        alive = false;
+        for (current = 0; current < n; current++) {
+            if (fibers[current].ended) continue;
+            threadIdx.x = current;
+            emulated_switch(&mainSP, fibers[current].sp);
+            alive = alive || !fibers[current].ended;
+        }
+    }
+}
+
+int handle;
+
+}  // namespace
+
+extern "C" {
+
+void emulated_barrier() { blockMeeting.wait(0, blockDim.x); }
+
+// A shuffle is two meetings: all values are there after the first, all are read after the second.
+unsigned long long emulated_exchange(unsigned long long value, int lane) {
+    unsigned me = current;
+    fibers[me].value = value;
+    warpMeeting[me / 32].wait(me & ~31u, (me & ~31u) + 32);
+    unsigned long long other = fibers[(me & ~31u) | (unsigned)lane].value;
+    warpMeeting[me / 32].wait(me & ~31u, (me & ~31u) + 32);
+    return other;
+}
+
+void emulated_grid(void (*f)(void *), void *params) {
+    body = f;
+    bodyParams = params;
+    for (blockIdx.y = 0; blockIdx.y < gridDim.y; blockIdx.y++)
+        for (blockIdx.x = 0; blockIdx.x < gridDim.x; blockIdx.x++) runBlock();
+}
+
+typedef unsigned long long ptr;
+
+int cuInit(unsigned) { return 0; }
+int cuDriverGetVersion(int *v) { return *v = 12000, 0; }
+int cuDeviceGetCount(int *n) { return *n = 1, 0; }
+int cuDeviceGet(int *d, int) { return *d = 0, 0; }
+int cuDeviceGetName(char *name, int len, int) { return snprintf(name, (size_t)len, "emulated"), 0; }
+int cuDeviceGetAttribute(int *v, int a, int) { return *v = a == 75 ? 8 : a == 76 ? 0 : 1, 0; }
+int cuDevicePrimaryCtxRetain(void **c, int) { return *c = (void *)&handle, 0; }
+int cuDevicePrimaryCtxRelease_v2(int) { return 0; }
+int cuCtxSetCurrent(void *) { return 0; }
+int cuStreamCreate(void **s, unsigned) { return *s = (void *)&handle, 0; }
+int cuStreamDestroy_v2(void *) { return 0; }
+int cuStreamSynchronize(void *) { return 0; }
+int cuMemGetInfo_v2(size_t *f, size_t *t) { return *f = *t = 1 << 28, 0; }
+int cuMemFree_v2(ptr p) { return free((void *)p), 0; }
+int cuMemcpyHtoDAsync_v2(ptr d, const void *s, size_t n, void *) { return memcpy((void *)d, s, n), 0; }
+int cuMemcpyDtoH_v2(void *d, ptr s, size_t n) { return memcpy(d, (void *)s, n), 0; }
+int cuMemsetD8Async(ptr d, unsigned char v, size_t n, void *) { return memset((void *)d, v, n), 0; }
+
+int cuMemAlloc_v2(ptr *p, size_t n) {
+    void *m = nullptr;
+    if (posix_memalign(&m, 256, n)) return 2;
+    memset(m, 0xff, n);  // NaN: reading what nobody wrote shows
+    *p = (ptr)m;
+    return 0;
+}
+
+int cuModuleLoadData(void **m, const void *image) {
+    *m = dlopen((const char *)image, RTLD_NOW | RTLD_LOCAL);
+    if (!*m) return fprintf(stderr, "emulated driver: %s\n", dlerror()), 200;
+    return 0;
+}
+int cuModuleUnload(void *) { return 0; }
+int cuModuleGetFunction(void **f, void *m, const char *name) {
+    *f = dlsym(m, ("emulate_" + std::string(name)).c_str());
+    return *f ? 0 : 500;
+}
+int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned, void *, void **params, void **) {
+    if (gz != 1 || by != 1 || bz != 1 || bx == 0 || bx > 1024 || bx % 32 || gx == 0 || gy == 0 || gy > 65535) return 1;
+    std::lock_guard<std::mutex> lock(device);
+    gridDim = {gx, gy, 1};
+    blockDim = {bx, 1, 1};
+    ((void (*)(void **))f)(params);
+    return 0;
+}
+}
