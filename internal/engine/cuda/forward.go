@@ -14,18 +14,13 @@ type row struct{ token, table, position int32 }
 
 // product writes y [rows,m.rows] = x [rows,m.colsP] m^T in float32.
 func (g *gpu) product(y, x cudart.Ptr, m *matrix, rows int) error {
-	if g.blas == nil {
+	p, err := g.plan(m)
+	if err != nil {
+		return err
+	}
+	if p == nil {
 		return g.ctx.Launch(g.k.gemm, pad(m.rows, plainSide)/plainSide, pad(rows, plainSide)/plainSide, plainThreads, 0,
 			y.Arg(), x.Arg(), m.at.Arg(), cudart.Int(rows), cudart.Int(m.rows), cudart.Int(m.colsP))
-	}
-	shape := [2]int{m.rows, m.colsP}
-	p := g.plans[shape]
-	if p == nil {
-		var err error
-		if p, err = g.blas.NewPlan(tile, m.rows, m.colsP); err != nil {
-			return err
-		}
-		g.plans[shape] = p
 	}
 	for r := 0; r < rows; r += tile { // buffers have whole tiles; rows behind the last are computed and not read
 		if err := p.Run(y.Add(r*m.rows*4), x.Add(r*m.colsP*g.opts.Precision.elemBytes()), m.at); err != nil {
@@ -33,6 +28,24 @@ func (g *gpu) product(y, x cudart.Ptr, m *matrix, rows int) error {
 		}
 	}
 	return nil
+}
+
+// plan returns how cuBLASLt multiplies by a matrix of m's shape, or nil where the plain kernel serves.
+func (g *gpu) plan(m *matrix) (*cudart.Plan, error) {
+	if g.blas == nil {
+		return nil, nil
+	}
+	shape := [2]int{m.rows, m.colsP}
+	p, known := g.plans[shape]
+	if known {
+		return p, nil
+	}
+	p, err := g.blas.NewPlan(tile, m.rows, m.colsP)
+	if err != nil && !fault.Is(err, fault.NotFound) { // it has no algorithm for some odd shapes
+		return nil, err
+	}
+	g.plans[shape] = p
+	return p, nil
 }
 
 // batch collects launches; the first error stops the rest.
@@ -148,7 +161,21 @@ func (g *gpu) sample(index []int32, asks []ask) ([]answer, []record, error) {
 	return answers, records, nil
 }
 
+// sampleTile computes the logits of at most tile rows and answers their asks.
 func (g *gpu) sampleTile(index []int32, asks []ask) ([]answer, []record, error) {
+	b := &batch{g: g}
+	chosen := g.ints.Add(12 * g.opts.Rows)
+	b.err = cudart.Upload(g.ctx, chosen, index)
+	b.addNorm(g.delta, g.w.final, chosen, len(index))
+	b.product(g.logits, g.n, g.w.head, len(index))
+	if b.err != nil {
+		return nil, nil, b.err
+	}
+	return g.answer(asks)
+}
+
+// answer answers asks for the first rows of logits.
+func (g *gpu) answer(asks []ask) ([]answer, []record, error) {
 	n, width := len(asks), 0
 	var words []uint32
 	for _, a := range asks {
@@ -159,12 +186,7 @@ func (g *gpu) sampleTile(index []int32, asks []ask) ([]answer, []record, error) 
 		return nil, nil, err
 	}
 	b := &batch{g: g}
-	chosen := g.ints.Add(12 * g.opts.Rows)
-	if b.err = cudart.Upload(g.ctx, g.asks, words); b.err == nil {
-		b.err = cudart.Upload(g.ctx, chosen, index)
-	}
-	b.addNorm(g.delta, g.w.final, chosen, n)
-	b.product(g.logits, g.n, g.w.head, n)
+	b.err = cudart.Upload(g.ctx, g.asks, words)
 	b.launch(g.k.sample, n, 1, wideThreads, g.answers.Arg(), g.keys.Arg(), g.values.Arg(), g.logits.Arg(), g.asks.Arg(), cudart.Int(g.Vocab), cudart.Int(width))
 	out := make([]uint32, 4*n)
 	keys, values := make([]uint64, n*width), make([]float32, n*width)
@@ -182,11 +204,14 @@ func (g *gpu) sampleTile(index []int32, asks []ask) ([]answer, []record, error) 
 	answers, records := make([]answer, n), make([]record, n)
 	for i := range answers {
 		answers[i] = answerOf(out[4*i:])
-		if k := int(asks[i].top); k > 0 && answers[i].bad == 0 {
-			records[i] = recordOf(keys[i*width:][:k], values[i*width:][:k])
+		if answers[i].bad != 0 {
+			continue
 		}
-		if id := answers[i].id; answers[i].bad == 0 && (id < 0 || int(id) >= g.Vocab) {
+		if id := answers[i].id; id < 0 || int(id) >= g.Vocab {
 			return nil, nil, fault.New(fault.Internal, "cuda.sample", "id %d was drawn from a vocabulary of %d", id, g.Vocab)
+		}
+		if k := int(asks[i].top); k > 0 {
+			records[i] = recordOf(keys[i*width:][:k], values[i*width:][:k])
 		}
 	}
 	return answers, records, nil

@@ -185,7 +185,9 @@ func (g *gpu) close() error {
 	}
 	errs = append(errs, g.ctx.Sync())
 	for _, p := range g.plans {
-		p.Close()
+		if p != nil {
+			p.Close()
+		}
 	}
 	if g.blas != nil {
 		errs = append(errs, g.blas.Close())

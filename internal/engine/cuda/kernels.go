@@ -104,7 +104,7 @@ func keep(dir, name string, data []byte) error {
 
 // kernels are the functions of a loaded module, by name.
 type kernels struct {
-	module                                              *cudart.Module
+	module                                                  *cudart.Module
 	embed, addnorm, heads, silumul, attention, gemm, sample *cudart.Function
 }
 

@@ -43,44 +43,44 @@ __asm__(
     "movq %rsp, (%rdi)\nmovq %rsi, %rsp\n"
     "popq %r15\npopq %r14\npopq %r13\npopq %r12\npopq %rbx\npopq %rbp\nret\n");
 
-void enter() {
-    body(bodyParams);
-    fibers[current].ended = true;
-    void *unused;
-    emulated_switch(&unused, mainSP);
-    abort();
-}
-
 void yield() {
     unsigned me = current;
     emulated_switch(&fibers[me].sp, mainSP);
 }
 
-// A meeting lets nobody on before all fibers of a range that still run are there.
+// A meeting lets nobody on before all of its fibers that still run are there.
 struct Meeting {
-    unsigned arrived = 0, generation = 0;
+    unsigned alive, arrived, generation;
 
-    bool complete(unsigned first, unsigned last) {
-        unsigned alive = 0;
-        for (unsigned i = first; i < last; i++) alive += !fibers[i].ended;
-        if (arrived == 0 || arrived < alive) return false;
+    void release() {
+        if (arrived == 0 || arrived < alive) return;
         arrived = 0;
         generation++;
-        return true;
     }
-    void wait(unsigned first, unsigned last) {
+    void wait() {
         unsigned mine = generation;
         arrived++;
-        if (complete(first, last)) return;
-        while (generation == mine) {
-            yield();
-            complete(first, last);  // others may have ended meanwhile
-        }
+        release();
+        while (generation == mine) yield();
+    }
+    void leave() {
+        alive--;
+        release();
     }
 };
 
 Meeting blockMeeting, warpMeeting[32];
 std::mutex device;  // one grid at a time: the variables above belong to it
+
+void enter() {
+    body(bodyParams);
+    fibers[current].ended = true;
+    blockMeeting.leave();
+    warpMeeting[current / 32].leave();
+    void *unused;
+    emulated_switch(&unused, mainSP);
+    abort();
+}
 
 void runBlock() {
     unsigned n = blockDim.x;
@@ -96,8 +96,8 @@ void runBlock() {
         f.sp = sp;
         f.ended = false;
     }
-    blockMeeting = Meeting();
-    for (Meeting &m : warpMeeting) m = Meeting();
+    blockMeeting = {n, 0, 0};
+    for (unsigned i = 0; i < n / 32; i++) warpMeeting[i] = {32, 0, 0};
     for (bool alive = true; alive;) {
         alive = false;
         for (current = 0; current < n; current++) {
@@ -115,15 +115,15 @@ int handle;
 
 extern "C" {
 
-void emulated_barrier() { blockMeeting.wait(0, blockDim.x); }
+void emulated_barrier() { blockMeeting.wait(); }
 
 // A shuffle is two meetings: all values are there after the first, all are read after the second.
 unsigned long long emulated_exchange(unsigned long long value, int lane) {
     unsigned me = current;
     fibers[me].value = value;
-    warpMeeting[me / 32].wait(me & ~31u, (me & ~31u) + 32);
+    warpMeeting[me / 32].wait();
     unsigned long long other = fibers[(me & ~31u) | (unsigned)lane].value;
-    warpMeeting[me / 32].wait(me & ~31u, (me & ~31u) + 32);
+    warpMeeting[me / 32].wait();
     return other;
 }
 
