@@ -301,34 +301,113 @@ func TestProduct_cuBLASLt(t *testing.T) {
 	}
 }
 
-// BenchmarkDecode measures tokens per second of the whole sampler at the shape of a 0.6-billion-parameter model, whose weights are cheap random
-// numbers: 64 sequences, prompts of 256, 64 new tokens each, a record of 128.
-func BenchmarkDecode(b *testing.B) {
+// shapes are those of two published models of the architecture.
+var shapes = []struct {
+	name string
+	cfg  model.Config
+}{
+	{"0.6B", model.Config{
+		Vocab: 151936, Hidden: 1024, Layers: 28, Heads: 16, KVHeads: 8, HeadDim: 128, Intermediate: 3072, MaxPosition: 4096, RMSEps: 1e-6, RopeTheta: 1e6,
+		TieEmbedding: true,
+	}},
+	{"4B", model.Config{
+		Vocab: 151936, Hidden: 2560, Layers: 36, Heads: 32, KVHeads: 8, HeadDim: 128, Intermediate: 9728, MaxPosition: 4096, RMSEps: 1e-6, RopeTheta: 1e6,
+		TieEmbedding: true,
+	}},
+}
+
+func benchOptions(b *testing.B) Options {
 	if err := cudart.Load(os.Getenv("STEADY_CUDA_DRIVER")); err != nil {
 		b.Skip(err)
 	}
-	c := model.Config{
-		Vocab: 151936, Hidden: 1024, Layers: 28, Heads: 16, KVHeads: 8, HeadDim: 128, Intermediate: 3072, MaxPosition: 4096, RMSEps: 1e-6, RopeTheta: 1e6,
-		TieEmbedding: true,
-	}
-	s := sampler(b, c, Options{NVRTC: os.Getenv("STEADY_NVRTC"), CUBLASLt: os.Getenv("STEADY_CUBLASLT")}, cheapWeights(c))
-	const sequences, prompt, generated = 64, 256, 64
-	for b.Loop() {
-		begin, done := time.Now(), make(chan error)
-		for i := range sequences {
-			go func() {
-				_, err := s.Generate(context.Background(), engine.Request{
-					Tokens: ids(prompt, c.Vocab, i), MaxNew: generated, Random: rng.New(1, rng.Train, i), Sampling: engine.Sampling{Temperature: 1, TopK: 128},
-				}, func(engine.Token) error { return nil })
-				done <- err
-			}()
-		}
-		for range sequences {
-			if err := <-done; err != nil {
-				b.Fatal(err)
+	return Options{NVRTC: os.Getenv("STEADY_NVRTC"), CUBLASLt: os.Getenv("STEADY_CUBLASLT")}
+}
+
+// BenchmarkGenerate measures the whole sampler with cheap random weights: 64 sequences, prompts of 256, 64 new tokens each, a record of 128.
+func BenchmarkGenerate(b *testing.B) {
+	o := benchOptions(b)
+	for _, shape := range shapes {
+		b.Run(shape.name, func(b *testing.B) {
+			c := shape.cfg
+			s := sampler(b, c, o, cheapWeights(c))
+			const sequences, prompt, generated = 64, 256, 64
+			for b.Loop() {
+				begin, done := time.Now(), make(chan error)
+				for i := range sequences {
+					go func() {
+						_, err := s.Generate(context.Background(), engine.Request{
+							Tokens: ids(prompt, c.Vocab, i), MaxNew: generated, Random: rng.New(1, rng.Train, i), Sampling: engine.Sampling{Temperature: 1, TopK: 128},
+						}, func(engine.Token) error { return nil })
+						done <- err
+					}()
+				}
+				for range sequences {
+					if err := <-done; err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric(sequences*generated/time.Since(begin).Seconds(), "tok/s")
 			}
+		})
+	}
+}
+
+// BenchmarkParts measures one step's layers and its sampling apart: 64 single tokens after 1024, or a prompt of 1024.
+func BenchmarkParts(b *testing.B) {
+	o, err := benchOptions(b).withDefaults()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, shape := range shapes {
+		runtime.LockOSThread()
+		g, err := newGPU(shape.cfg, o)
+		if err != nil {
+			b.Fatal(err)
 		}
-		b.ReportMetric(sequences*generated/time.Since(begin).Seconds(), "tok/s")
+		if err := g.w.upload(g.ctx, g.w.stage(o.Precision, cheapWeights(shape.cfg))); err != nil {
+			b.Fatal(err)
+		}
+		step := func(name string, f func() error) {
+			b.Run(shape.name+"/"+name, func(b *testing.B) {
+				for b.Loop() {
+					if err := f(); err != nil {
+						b.Fatal(err)
+					}
+					if err := g.ctx.Sync(); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+		const sequences, context = 64, 1024
+		var single, prompt []row
+		var tables [][]int32
+		for i := range int32(sequences) {
+			var pages []int32
+			for p := range int32(context/pageTokens + 1) {
+				pages = append(pages, (i*(context/pageTokens+1)+p)%int32(g.pages))
+			}
+			tables = append(tables, pages)
+			single = append(single, row{i, i, context})
+		}
+		for i := range int32(context) {
+			prompt = append(prompt, row{i, 0, i})
+		}
+		var index []int32
+		var plain, recorded []ask
+		for i := range int32(sequences) {
+			index = append(index, i)
+			plain = append(plain, ask{position: uint32(i), inverse: 1, target: -1})
+			recorded = append(recorded, ask{position: uint32(i), inverse: 1, target: -1, top: 128})
+		}
+		step("decode_64x1024", func() error { return g.forward(single, tables) })
+		step("prefill_1024", func() error { return g.forward(prompt, tables) })
+		step("head_and_sample_64", func() error { _, _, err := g.sample(index, plain); return err })
+		step("head_sample_record_64", func() error { _, _, err := g.sample(index, recorded); return err })
+		if err := g.close(); err != nil {
+			b.Fatal(err)
+		}
+		runtime.UnlockOSThread()
 	}
 }
 
