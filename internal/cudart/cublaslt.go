@@ -14,6 +14,7 @@ const (
 	ltReal32F         = 0
 	ltRealBF16        = 14
 	ltDescTransA      = 3
+	ltDescTransB      = 4
 	ltPrefWorkspace   = 1
 	ltPrefReduction   = 3 // mask of reduction schemes; 0 allows none, so no split of the inner dimension
 	ltResultBytes     = 96
@@ -101,19 +102,36 @@ func (b *BLAS) Close() error {
 	return err
 }
 
-// Plan is the product y = x W^T of one shape: x [rows,in] and W [out,in] in BF16, y [rows,out] in float32, all row-major. One algorithm is
-// chosen when it is made and kept, without a split of the inner dimension: a row's result depends on that row and W only.
+// Product says which of the three products of a linear layer a plan computes. x is [rows,in] and W [out,in] in BF16, y [rows,out]; gradients dy
+// are BF16 with a row stride of their own, results float32. All are row-major.
+type Product int
+
+// The products.
+const (
+	Forward     Product = iota // y = x W^T
+	InputGrad                  // dx [rows,in] = dy W
+	WeightsGrad                // dW [out,in] += dy^T x
+)
+
+// Shape is what a plan is made for. StrideY is the row stride of dy in elements; 0 for Out.
+type Shape struct {
+	Product                Product
+	Rows, Out, In, StrideY int
+}
+
+// Plan is a product of one shape. One algorithm is chosen when it is made and kept, without a split of the inner dimension: a row of
+// y or dx depends on that row of x or dy and on W only.
 type Plan struct {
+	Shape
 	b                *BLAS
-	Rows, Out, In    int
 	desc             uintptr
-	layW, layX, layY uintptr
+	layA, layB, layC uintptr
 	result           Memory
 }
 
 // NewPlan chooses an algorithm. Errors: NotFound when the library has none for the shape.
-func (b *BLAS) NewPlan(rows, out, in int) (p *Plan, err error) {
-	p = &Plan{b: b, Rows: rows, Out: out, In: in, result: NewMemory(ltResultBytes)}
+func (b *BLAS) NewPlan(s Shape) (p *Plan, err error) {
+	p = &Plan{b: b, Shape: s, result: NewMemory(ltResultBytes)}
 	defer func() {
 		if err != nil {
 			p.Close()
@@ -137,12 +155,33 @@ func (b *BLAS) NewPlan(rows, out, in int) (p *Plan, err error) {
 		m.SetWord(1, value)
 		err = status(what, f.Call(object, uintptr(attribute), m.Addr()+8, uintptr(bytes)))
 	}
-	// Column-major, as the library counts: Y^T [out,rows] = W [in,out]^T X^T [in,rows].
+	layout := func(into *uintptr, kind, rows, cols, stride int) {
+		made("layout", into, b.layoutCreate, uintptr(kind), uintptr(rows), uintptr(cols), uintptr(stride)) //nolint:gosec // sizes
+	}
 	made("matmul descriptor", &p.desc, b.descCreate, ltCompute32F, ltReal32F)
-	set("transposition", b.descSet, p.desc, ltDescTransA, 1, 4)
-	made("layout", &p.layW, b.layoutCreate, ltRealBF16, uintptr(in), uintptr(out), uintptr(in))
-	made("layout", &p.layX, b.layoutCreate, ltRealBF16, uintptr(in), uintptr(rows), uintptr(in))
-	made("layout", &p.layY, b.layoutCreate, ltReal32F, uintptr(out), uintptr(rows), uintptr(out))
+	strideY := s.StrideY
+	if strideY == 0 {
+		strideY = s.Out
+	}
+	// Column-major, as the library counts, every matrix is its own transpose.
+	switch s.Product {
+	case Forward: // Y^T [out,rows] = W X^T
+		set("transposition", b.descSet, p.desc, ltDescTransA, 1, 4)
+		layout(&p.layA, ltRealBF16, s.In, s.Out, s.In)
+		layout(&p.layB, ltRealBF16, s.In, s.Rows, s.In)
+		layout(&p.layC, ltReal32F, s.Out, s.Rows, s.Out)
+	case InputGrad: // dX^T [in,rows] = W^T dY^T
+		layout(&p.layA, ltRealBF16, s.In, s.Out, s.In)
+		layout(&p.layB, ltRealBF16, s.Out, s.Rows, strideY)
+		layout(&p.layC, ltReal32F, s.In, s.Rows, s.In)
+	case WeightsGrad: // dW^T [in,out] = X^T dY
+		set("transposition", b.descSet, p.desc, ltDescTransB, 1, 4)
+		layout(&p.layA, ltRealBF16, s.In, s.Rows, s.In)
+		layout(&p.layB, ltRealBF16, s.Out, s.Rows, strideY)
+		layout(&p.layC, ltReal32F, s.In, s.Out, s.In)
+	default:
+		return p, fault.New(fault.Internal, "cudart.NewPlan", "product %d is unknown", s.Product)
+	}
 	var pref uintptr
 	made("preference", &pref, b.prefCreate)
 	set("workspace", b.prefSet, pref, ltPrefWorkspace, ltWorkspaceBytes, 8)
@@ -151,27 +190,30 @@ func (b *BLAS) NewPlan(rows, out, in int) (p *Plan, err error) {
 		return p, err
 	}
 	defer b.prefDestroy.Call(pref)
-	code := b.heuristic.Call(b.handle, p.desc, p.layW, p.layX, p.layY, p.layY, pref, 1, p.result.Addr(), m.Addr())
+	code := b.heuristic.Call(b.handle, p.desc, p.layA, p.layB, p.layC, p.layC, pref, 1, p.result.Addr(), m.Addr())
 	if code != 0 || m.Int32(0) == 0 || p.result.Int32(ltResultState) != 0 {
-		return p, fault.New(fault.NotFound, "cudart.NewPlan", "no algorithm for %d x %d x %d (status %d, %d found)", rows, out, in, code, m.Int32(0))
+		return p, fault.New(fault.NotFound, "cudart.NewPlan", "no algorithm for %+v (status %d, %d found)", s, code, m.Int32(0))
 	}
 	return p, nil
 }
 
-// Run computes y = x W^T on the context's stream.
-func (p *Plan) Run(y, x, w Ptr) error {
-	b := p.b
-	code := b.matmul.Call(b.handle, p.desc, b.scalars.Addr(), uintptr(w), p.layW, uintptr(x), p.layX, b.scalars.Addr()+4,
-		uintptr(y), p.layY, uintptr(y), p.layY, p.result.Addr(), uintptr(b.workspace), ltWorkspaceBytes, uintptr(b.ctx.streamPtr()))
+// Run computes the product on the context's stream. Forward: y, x, W. InputGrad: dx, dy, W. WeightsGrad: dW, dy, x.
+func (p *Plan) Run(result, rows, other Ptr) error {
+	b, beta := p.b, p.b.scalars.Addr()+4
+	if p.Product == WeightsGrad {
+		beta = b.scalars.Addr() // 1: adds
+	}
+	code := b.matmul.Call(b.handle, p.desc, b.scalars.Addr(), uintptr(other), p.layA, uintptr(rows), p.layB, beta,
+		uintptr(result), p.layC, uintptr(result), p.layC, p.result.Addr(), uintptr(b.workspace), ltWorkspaceBytes, uintptr(b.ctx.streamPtr()))
 	if code != 0 {
-		return fmt.Errorf("%d x %d x %d: %w", p.Rows, p.Out, p.In, status("cublasLtMatmul", code))
+		return fmt.Errorf("%+v: %w", p.Shape, status("cublasLtMatmul", code))
 	}
 	return nil
 }
 
 // Close frees the plan.
 func (p *Plan) Close() {
-	for _, l := range []uintptr{p.layW, p.layX, p.layY} {
+	for _, l := range []uintptr{p.layA, p.layB, p.layC} {
 		if l != 0 {
 			p.b.layoutDestroy.Call(l)
 		}

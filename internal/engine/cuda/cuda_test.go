@@ -21,7 +21,7 @@ import (
 
 // The device under test is chosen once: a GPU if the driver finds one, else the emulated one, which runs the same kernel sources on the host
 // (testdata/emulator.h) and so checks everything but the GPU itself.
-var device struct {
+var underTest struct {
 	sync.Once
 	opts     Options
 	emulated bool
@@ -44,14 +44,14 @@ func TestMain(m *testing.M) {
 // options returns the options of the device under test, or skips.
 func options(t *testing.T, p Precision) Options {
 	t.Helper()
-	device.Do(chooseDevice)
-	if device.err != nil {
-		t.Fatal(device.err)
+	underTest.Do(chooseDevice)
+	if underTest.err != nil {
+		t.Fatal(underTest.err)
 	}
-	if device.skip != "" {
-		t.Skip(device.skip)
+	if underTest.skip != "" {
+		t.Skip(underTest.skip)
 	}
-	o := device.opts
+	o := underTest.opts
 	o.Precision = p
 	return o
 }
@@ -60,25 +60,25 @@ func chooseDevice() {
 	err := cudart.Load(os.Getenv("STEADY_CUDA_DRIVER"))
 	switch {
 	case err == nil:
-		device.opts = Options{NVRTC: os.Getenv("STEADY_NVRTC"), CUBLASLt: os.Getenv("STEADY_CUBLASLT"), KernelDir: filepath.Join(emulatorDir, "kernels")}
+		underTest.opts = Options{NVRTC: os.Getenv("STEADY_NVRTC"), CUBLASLt: os.Getenv("STEADY_CUBLASLT"), KernelDir: filepath.Join(emulatorDir, "kernels")}
 		return
 	case !fault.Is(err, fault.NotFound):
-		device.skip = fmt.Sprintf("the driver has no device: %v", err)
+		underTest.skip = fmt.Sprintf("the driver has no device: %v", err)
 		return
 	}
 	if _, err := exec.LookPath("g++"); err != nil {
-		device.skip = "no driver and no g++ for the emulated device"
+		underTest.skip = "no driver and no g++ for the emulated device"
 		return
 	}
-	device.emulated = true
+	underTest.emulated = true
 	driver := filepath.Join(emulatorDir, "libcuda.so")
-	if device.err = compileHost("testdata/driver.cpp", driver); device.err != nil {
+	if underTest.err = compileHost("testdata/driver.cpp", driver); underTest.err != nil {
 		return
 	}
-	if device.err = cudart.Load(driver); device.err != nil {
+	if underTest.err = cudart.Load(driver); underTest.err != nil {
 		return
 	}
-	device.opts = Options{compile: emulate, PlainProducts: true}
+	underTest.opts = Options{compile: emulate, PlainProducts: true}
 }
 
 func compileHost(source, library string, flags ...string) error {
@@ -122,6 +122,9 @@ func TestConformance_float32(t *testing.T) {
 	o := options(t, Float32)
 	enginetest.Run(t, enginetest.Backend{
 		NewSampler: func(c model.Config) (engine.Sampler, error) { return NewSampler(c, o) },
+		NewTrainer: func(c model.Config, initial *model.Weights) (engine.Trainer, error) { return NewTrainer(c, initial, o) },
+		// The trainer's forward pass is the sampler's.
+		ExactDecode: true,
 		Unit:       enginetest.Float32,
 	})
 }
@@ -132,6 +135,9 @@ func TestConformance_bf16(t *testing.T) {
 	o := options(t, BF16)
 	enginetest.Run(t, enginetest.Backend{
 		NewSampler: func(c model.Config) (engine.Sampler, error) { return NewSampler(c, o) },
+		NewTrainer: func(c model.Config, initial *model.Weights) (engine.Trainer, error) { return NewTrainer(c, initial, o) },
+		// The trainer's forward pass is the sampler's.
+		ExactDecode: true,
 		Unit:       0x1p-8,
 	})
 }

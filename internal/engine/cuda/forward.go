@@ -13,64 +13,70 @@ import (
 type row struct{ token, table, position int32 }
 
 // product writes y [rows,m.rows] = x [rows,m.colsP] m^T in float32.
-func (g *gpu) product(y, x cudart.Ptr, m *matrix, rows int) error {
-	p, err := g.plan(m)
+func (d *device) product(y, x cudart.Ptr, m *matrix, rows int) error {
+	p, err := d.plan(cudart.Shape{Rows: tile, Out: m.rows, In: m.colsP})
 	if err != nil {
 		return err
 	}
 	if p == nil {
-		return g.ctx.Launch(g.k.gemm, pad(m.rows, plainSide)/plainSide, pad(rows, plainSide)/plainSide, plainThreads, 0,
+		return d.ctx.Launch(d.k.gemm, pad(m.rows, plainSide)/plainSide, pad(rows, plainSide)/plainSide, plainThreads, 0,
 			y.Arg(), x.Arg(), m.at.Arg(), cudart.Int(rows), cudart.Int(m.rows), cudart.Int(m.colsP))
 	}
 	for r := 0; r < rows; r += tile { // buffers have whole tiles; rows behind the last are computed and not read
-		if err := p.Run(y.Add(r*m.rows*4), x.Add(r*m.colsP*g.opts.Precision.elemBytes()), m.at); err != nil {
+		if err := p.Run(y.Add(r*m.rows*4), x.Add(r*m.colsP*d.opts.Precision.elemBytes()), m.at); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// plan returns how cuBLASLt multiplies by a matrix of m's shape, or nil where the plain kernel serves.
-func (g *gpu) plan(m *matrix) (*cudart.Plan, error) {
-	if g.blas == nil {
+// plan returns how cuBLASLt computes a product, or nil where a plain kernel serves.
+func (d *device) plan(s cudart.Shape) (*cudart.Plan, error) {
+	if d.blas == nil {
 		return nil, nil
 	}
-	shape := [2]int{m.rows, m.colsP}
-	p, known := g.plans[shape]
+	p, known := d.plans[s]
 	if known {
 		return p, nil
 	}
-	p, err := g.blas.NewPlan(tile, m.rows, m.colsP)
+	p, err := d.blas.NewPlan(s)
 	if err != nil && !fault.Is(err, fault.NotFound) { // it has no algorithm for some odd shapes
 		return nil, err
 	}
-	g.plans[shape] = p
+	d.plans[s] = p
 	return p, nil
 }
 
 // batch collects launches; the first error stops the rest.
 type batch struct {
-	g   *gpu
+	d   *device
 	err error
+}
+
+// do runs f unless something failed before.
+func (b *batch) do(f func() error) {
+	if b.err == nil {
+		b.err = f()
+	}
 }
 
 func (b *batch) launch(f *cudart.Function, gridX, gridY, threads int, args ...cudart.Arg) {
 	if b.err == nil {
-		b.err = b.g.ctx.Launch(f, gridX, gridY, threads, 0, args...)
+		b.err = b.d.ctx.Launch(f, gridX, gridY, threads, 0, args...)
 	}
 }
 
 func (b *batch) product(y, x cudart.Ptr, m *matrix, rows int) {
 	if b.err == nil {
-		b.err = b.g.product(y, x, m, rows)
+		b.err = b.d.product(y, x, m, rows)
 	}
 }
 
-// addNorm adds delta (or nothing, if 0) to x and writes the norm of n rows, chosen by index if that is not 0.
-func (b *batch) addNorm(delta cudart.Ptr, w *matrix, index cudart.Ptr, n int) {
-	g := b.g
-	b.launch(g.k.addnorm, n, 1, threads, g.n.Arg(), g.x.Arg(), delta.Arg(), w.at.Arg(), index.Arg(), cudart.Int(g.Hidden), cudart.Int(g.hiddenP),
-		cudart.Float(float32(g.RMSEps)))
+// addNorm adds delta (or nothing, if 0) to x and writes to y the norm of n rows, chosen by index if that is not 0.
+func (b *batch) addNorm(y, x, delta cudart.Ptr, w *matrix, index cudart.Ptr, n int) {
+	d := b.d
+	b.launch(d.k.addnorm, n, 1, threads, y.Arg(), x.Arg(), delta.Arg(), w.at.Arg(), index.Arg(), cudart.Int(d.Hidden), cudart.Int(d.hiddenP),
+		cudart.Float(float32(d.RMSEps)))
 }
 
 // forward runs rows through all layers: afterwards x + delta is the output of the last one. Keys and values of the rows are in the cache;
@@ -85,7 +91,7 @@ func (g *gpu) forward(rows []row, tables [][]int32) error {
 	for i, t := range tables {
 		copy(pages[i*g.seqPages:], t)
 	}
-	b := &batch{g: g}
+	b := &batch{d: &g.device}
 	if b.err = cudart.Upload(g.ctx, g.ints, ints); b.err == nil {
 		b.err = cudart.Upload(g.ctx, g.tables, pages)
 	}
@@ -95,7 +101,7 @@ func (g *gpu) forward(rows []row, tables [][]int32) error {
 	var delta cudart.Ptr // nothing to add before the first layer
 	for i, l := range g.w.layers {
 		place := []cudart.Arg{cudart.Int(g.seqPages), cudart.Int(i), cudart.Int(g.Layers), cudart.Int(g.Heads), cudart.Int(g.KVHeads), cudart.Int(g.HeadDim)}
-		b.addNorm(delta, l.norm1, 0, n)
+		b.addNorm(g.n, g.x, delta, l.norm1, 0, n)
 		delta = g.delta
 		b.product(g.qkv, g.n, l.qkv, n)
 		b.launch(g.k.heads, n, g.Heads+2*g.KVHeads, threads, append(append([]cudart.Arg{
@@ -103,9 +109,9 @@ func (g *gpu) forward(rows []row, tables [][]int32) error {
 		}, place...), cudart.Float(float32(g.RMSEps)))...)
 		b.launch(g.k.attention, n, g.Heads, threads, append(append([]cudart.Arg{
 			g.att.Arg(), g.q.Arg(), g.cache.Arg(), g.tables.Arg(), table.Arg(), position.Arg(),
-		}, place...), cudart.Int(g.queriesP), scale)...)
+		}, place...), cudart.Int(g.queriesP), scale, cudart.Ptr(0).Arg())...)
 		b.product(g.delta, g.att, l.out, n)
-		b.addNorm(delta, l.norm2, 0, n)
+		b.addNorm(g.n, g.x, delta, l.norm2, 0, n)
 		b.product(g.gu, g.n, l.gateUp, n)
 		b.launch(g.k.silumul, n, pad(g.interP, threads)/threads, threads, g.h.Arg(), g.gu.Arg(), cudart.Int(g.Intermediate), cudart.Int(g.interP))
 		b.product(g.delta, g.h, l.down, n)
@@ -163,10 +169,10 @@ func (g *gpu) sample(index []int32, asks []ask) ([]answer, []record, error) {
 
 // sampleTile computes the logits of at most tile rows and answers their asks.
 func (g *gpu) sampleTile(index []int32, asks []ask) ([]answer, []record, error) {
-	b := &batch{g: g}
+	b := &batch{d: &g.device}
 	chosen := g.ints.Add(12 * g.opts.Rows)
 	b.err = cudart.Upload(g.ctx, chosen, index)
-	b.addNorm(g.delta, g.w.final, chosen, len(index))
+	b.addNorm(g.n, g.x, g.delta, g.w.final, chosen, len(index))
 	b.product(g.logits, g.n, g.w.head, len(index))
 	if b.err != nil {
 		return nil, nil, b.err
@@ -185,7 +191,7 @@ func (g *gpu) answer(asks []ask) ([]answer, []record, error) {
 	if err := g.growRecord(width); err != nil {
 		return nil, nil, err
 	}
-	b := &batch{g: g}
+	b := &batch{d: &g.device}
 	b.err = cudart.Upload(g.ctx, g.asks, words)
 	b.launch(g.k.sample, n, 1, wideThreads, g.answers.Arg(), g.keys.Arg(), g.values.Arg(), g.logits.Arg(), g.asks.Arg(), cudart.Int(g.Vocab), cudart.Int(width))
 	out := make([]uint32, 4*n)

@@ -22,18 +22,23 @@ const (
 	maxVocab     = 512 * 1024
 )
 
-// gpu is everything of a sampler that lives on the device. It belongs to the goroutine that made it, whose thread is locked.
-type gpu struct {
+// device is what a sampler and a trainer have in common on a GPU. It belongs to the goroutine that made it, whose thread is locked.
+type device struct {
 	sizes
 	opts  Options
 	ctx   *cudart.Context
 	k     *kernels
 	blas  *cudart.BLAS // nil for plain products
-	plans map[[2]int]*cudart.Plan
+	plans map[cudart.Shape]*cudart.Plan
 	w     *weights
 
-	owned       []cudart.Ptr
-	cos, sin    cudart.Ptr // [positions, d/2]
+	owned    []cudart.Ptr
+	cos, sin cudart.Ptr // [positions, d/2]
+}
+
+// gpu is everything of a sampler that lives on the device.
+type gpu struct {
+	device
 	cache       cudart.Ptr
 	pages       int // of the cache
 	seqPages    int // of the longest sequence
@@ -62,48 +67,62 @@ func checkModel(c model.Config) error {
 	return nil
 }
 
-func newGPU(c model.Config, o Options) (g *gpu, err error) {
+// start takes the GPU, loads the kernels and places weights and tables. After an error, close frees what there is.
+func (d *device) start(c model.Config, o Options) (err error) {
 	if err := cudart.Load(o.Driver); err != nil {
-		return nil, err
+		return err
 	}
-	g = &gpu{sizes: sizesOf(c), opts: o, plans: map[[2]int]*cudart.Plan{}, w: newWeights(sizesOf(c))}
-	if g.ctx, err = cudart.NewContext(o.Device); err != nil {
-		return nil, err
+	d.sizes, d.opts, d.plans, d.w = sizesOf(c), o, map[cudart.Shape]*cudart.Plan{}, newWeights(sizesOf(c))
+	if d.ctx, err = cudart.NewContext(o.Device); err != nil {
+		return err
 	}
-	defer func() {
-		if err != nil {
-			_ = g.close() // the first error counts
-			g = nil
-		}
-	}()
 	compile := o.compile
 	if compile == nil {
 		compile = func(arch string, p Precision) ([]byte, error) { return build(o.NVRTC, arch, p, o.KernelDir) }
 	}
-	code, err := compile(g.ctx.Arch(), o.Precision)
-	if err != nil {
-		return g, err
-	}
-	if g.k, err = load(g.ctx, code); err != nil {
-		return g, err
-	}
-	if o.Precision == BF16 && !o.PlainProducts {
-		if g.blas, err = cudart.NewBLAS(g.ctx, o.CUBLASLt); err != nil {
-			return g, err
-		}
-	}
-	return g, g.allocate()
-}
-
-// alloc allocates zeroed memory that close frees.
-func (g *gpu) alloc(into *cudart.Ptr, bytes int) error {
-	p, err := g.ctx.Alloc(bytes)
+	code, err := compile(d.ctx.Arch(), o.Precision)
 	if err != nil {
 		return err
 	}
-	g.owned = append(g.owned, p)
+	if d.k, err = load(d.ctx, code); err != nil {
+		return err
+	}
+	if o.Precision == BF16 && !o.PlainProducts {
+		if d.blas, err = cudart.NewBLAS(d.ctx, o.CUBLASLt); err != nil {
+			return err
+		}
+	}
+	for _, m := range d.w.all {
+		if err := d.alloc(&m.at, m.bytes(o.Precision)); err != nil {
+			return err
+		}
+	}
+	cos, sin := ropeTables(c.RopeTheta, c.HeadDim, c.MaxPosition)
+	return errors.Join(d.alloc(&d.cos, 4*len(cos)), d.alloc(&d.sin, 4*len(sin)), cudart.Upload(d.ctx, d.cos, cos), cudart.Upload(d.ctx, d.sin, sin))
+}
+
+func newGPU(c model.Config, o Options) (*gpu, error) {
+	g := &gpu{}
+	err := g.start(c, o)
+	if err == nil {
+		err = g.allocate()
+	}
+	if err != nil {
+		_ = g.close() // the first error counts
+		return nil, err
+	}
+	return g, nil
+}
+
+// alloc allocates zeroed memory that close frees.
+func (d *device) alloc(into *cudart.Ptr, bytes int) error {
+	p, err := d.ctx.Alloc(bytes)
+	if err != nil {
+		return err
+	}
+	d.owned = append(d.owned, p)
 	*into = p
-	return g.ctx.Zero(p, bytes)
+	return d.ctx.Zero(p, bytes)
 }
 
 func (g *gpu) allocate() error {
@@ -114,8 +133,6 @@ func (g *gpu) allocate() error {
 		bytes int
 	}
 	needs := []need{
-		{&g.cos, g.MaxPosition * g.HeadDim * 2},
-		{&g.sin, g.MaxPosition * g.HeadDim * 2},
 		{&g.x, rows * g.Hidden * 4},
 		{&g.delta, rows * g.Hidden * 4},
 		{&g.n, rows * g.hiddenP * elem},
@@ -130,17 +147,10 @@ func (g *gpu) allocate() error {
 		{&g.asks, tile * askBytes},
 		{&g.answers, tile * answerBytes},
 	}
-	for _, m := range g.w.all {
-		needs = append(needs, need{&m.at, m.bytes(g.opts.Precision)})
-	}
 	for _, n := range needs {
 		if err := g.alloc(n.into, n.bytes); err != nil {
 			return err
 		}
-	}
-	cos, sin := ropeTables(g.RopeTheta, g.HeadDim, g.MaxPosition)
-	if err := errors.Join(cudart.Upload(g.ctx, g.cos, cos), cudart.Upload(g.ctx, g.sin, sin)); err != nil {
-		return err
 	}
 	return g.allocateCache()
 }
@@ -178,26 +188,26 @@ func ropeTables(theta float64, d, positions int) (cos, sin []float32) {
 }
 
 // close frees everything; the first error is returned.
-func (g *gpu) close() error {
+func (d *device) close() error {
 	var errs []error
-	if g.ctx == nil {
+	if d.ctx == nil {
 		return nil
 	}
-	errs = append(errs, g.ctx.Sync())
-	for _, p := range g.plans {
+	errs = append(errs, d.ctx.Sync())
+	for _, p := range d.plans {
 		if p != nil {
 			p.Close()
 		}
 	}
-	if g.blas != nil {
-		errs = append(errs, g.blas.Close())
+	if d.blas != nil {
+		errs = append(errs, d.blas.Close())
 	}
-	for _, p := range g.owned {
-		errs = append(errs, g.ctx.Free(p))
+	for _, p := range d.owned {
+		errs = append(errs, d.ctx.Free(p))
 	}
-	if g.k != nil {
-		errs = append(errs, g.k.module.Unload())
+	if d.k != nil {
+		errs = append(errs, d.k.module.Unload())
 	}
-	errs = append(errs, g.ctx.Close())
+	errs = append(errs, d.ctx.Close())
 	return errors.Join(errs...)
 }

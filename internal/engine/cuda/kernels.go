@@ -19,7 +19,7 @@ import (
 var kernelFiles embed.FS
 
 // kernelOrder is the order in which the sources are joined.
-var kernelOrder = []string{"prelude.cu", "layer.cu", "attention.cu", "gemm.cu", "sample.cu"}
+var kernelOrder = []string{"prelude.cu", "layer.cu", "attention.cu", "gemm.cu", "sample.cu", "train.cu"}
 
 // Source is the text of all kernels.
 func source() string {
@@ -106,6 +106,9 @@ func keep(dir, name string, data []byte) error {
 type kernels struct {
 	module                                                  *cudart.Module
 	embed, addnorm, heads, silumul, attention, gemm, sample *cudart.Function
+	// Of the trainer alone.
+	add, narrow, gemmgrad, normgrad, columnpart, columnsum, silugrad, headsgrad, attendgradq, attendgradkv, embedgrad, loss, squares,
+	publish, adamw *cudart.Function
 }
 
 func load(ctx *cudart.Context, code []byte) (*kernels, error) {
@@ -116,6 +119,9 @@ func load(ctx *cudart.Context, code []byte) (*kernels, error) {
 	k := &kernels{module: m}
 	for name, f := range map[string]**cudart.Function{
 		"embed": &k.embed, "addnorm": &k.addnorm, "heads": &k.heads, "silumul": &k.silumul, "attention": &k.attention, "gemm": &k.gemm, "sample": &k.sample,
+		"add": &k.add, "narrow": &k.narrow, "gemmgrad": &k.gemmgrad, "normgrad": &k.normgrad, "columnpart": &k.columnpart, "columnsum": &k.columnsum,
+		"silugrad": &k.silugrad, "headsgrad": &k.headsgrad, "attendgradq": &k.attendgradq, "attendgradkv": &k.attendgradkv, "embedgrad": &k.embedgrad,
+		"loss": &k.loss, "squares": &k.squares, "publish": &k.publish, "adamw": &k.adamw,
 	} {
 		if *f, err = m.Function(name, 0); err != nil {
 			return nil, err

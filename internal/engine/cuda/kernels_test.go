@@ -33,7 +33,7 @@ func TestKernels_compileForEveryArchitecture(t *testing.T) {
 			}
 		}
 	}
-	if _, err := c.Compile("wrong.cu", source()+"KERNEL wrong() { int x = }\n", "sm_80"); err == nil || !bytes.Contains([]byte(err.Error()), []byte("sample.cu(")) {
+	if _, err := c.Compile("wrong.cu", source()+"KERNEL wrong() { int x = }\n", "sm_80"); err == nil || !bytes.Contains([]byte(err.Error()), []byte("train.cu(")) {
 		t.Errorf("a wrong line gives %v, want an error that names its file", err)
 	}
 }

@@ -4,9 +4,10 @@
 
 // attention writes out [rows,ldo] = softmax(q k / sqrt(d)) v over the keys 0..position of the row's sequence; grid rows x heads. Prompts and single
 // tokens take the same path, so a token has the same bits in both. The softmax runs online over tiles of keys in order (Milakov and
-// Gimelshein 2018). Columns from heads*d to ldo are cleared by the last head's block.
+// Gimelshein 2018). Columns from heads*d to ldo are cleared by the last head's block. stats [rows,heads], unless null, gets the largest score and the
+// sum of exponentials.
 KERNEL attention(elem *out, const float *q, const elem *cache, const int *tables, const int *sequence, const int *position, int pages, int layer,
-                 int layers, int nheads, int kv, int d, int ldo, float scale) {
+                 int layers, int nheads, int kv, int d, int ldo, float scale, float *stats) {
     __shared__ float query[MAXD], score[TILE], scratch[WARPS];
     int row = blockIdx.x, head = blockIdx.y, group = nheads / kv, pos = position[row];
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
@@ -46,6 +47,10 @@ KERNEL attention(elem *out, const float *q, const elem *cache, const int *tables
     elem *to = out + (u64)row * ldo + head * d;
     int c = 0;
     for (int i = threadIdx.x; i < d; i += blockDim.x, c++) to[i] = put(acc[c] / sum);
+    if (stats && threadIdx.x == 0) {
+        stats[2 * ((u64)row * nheads + head)] = top;
+        stats[2 * ((u64)row * nheads + head) + 1] = sum;
+    }
     if (head == nheads - 1)
         for (int i = nheads * d + threadIdx.x; i < ldo; i += blockDim.x) out[(u64)row * ldo + i] = put(0.0f);
 }

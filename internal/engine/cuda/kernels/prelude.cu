@@ -66,3 +66,16 @@ __device__ inline float blockMax(float v, float *scratch) {
     for (int i = 1; i < warps; i++) top = fmaxf(top, scratch[i]);
     return top;
 }
+
+__device__ inline float blockMin(float v, float *scratch) { return -blockMax(-v, scratch); }
+
+__device__ inline double blockSumDouble(double v, double *scratch) {
+    int warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
+    v = warpSumDouble(v);
+    __syncthreads();
+    if ((threadIdx.x & 31) == 0) scratch[warp] = v;
+    __syncthreads();
+    double sum = 0;
+    for (int i = 0; i < warps; i++) sum += scratch[i];
+    return sum;
+}

@@ -42,37 +42,32 @@ struct Answer {
 
 __device__ inline float scaled(const float *z, int i, float inverse) { return __fmul_rn(z[i], inverse); }
 
-// sample draws from each row of logits [rows,vocab] by inverting the distribution in index order, or scores a target, and writes the record of
-// the most probable ids: keys and values [rows,width], most probable first when top <= SORTED, else in any order. One block a row.
-//
-// The exponentials are float32, their sums float64 in a fixed order.
-KERNEL sample(Answer *answers, u64 *keys, float *values, const float *logits, const Ask *asks, int vocab, int width) {
-    __shared__ float scratch[WARPS];
-    __shared__ double sums[SEGMENTS], weighted[SEGMENTS], part[32];
-    __shared__ int chosen, count, histogram[256], bin, remaining;
-    __shared__ u64 sorted[SORTED];
-    const float *z = logits + (u64)blockIdx.x * vocab;
-    Ask ask = asks[blockIdx.x];
-    Answer *answer = answers + blockIdx.x;
-    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5, segments = (vocab + SEGMENT - 1) / SEGMENT;
+// Spread is what all threads of a block know of the distribution of a row of logits: their largest, the sum of exponentials of the distances to
+// it, that of the exponentials times the distances, and the logarithm of the sum. bad is 1 when a logit is not finite.
+struct Spread {
+    float top, logSum;
+    double total, weight;
+    int bad;
+};
 
+// spread computes it; sums and weighted are left for the caller. Exponentials are float32, their sums float64 in a fixed order.
+__device__ inline Spread spread(const float *z, int vocab, float inverse, float *scratch, double *sums, double *weighted) {
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5, segments = (vocab + SEGMENT - 1) / SEGMENT;
+    Spread out;
     float top = -INF, bad = 0;
     for (int i = threadIdx.x; i < vocab; i += blockDim.x) {
-        float v = scaled(z, i, ask.inverse);
+        float v = scaled(z, i, inverse);
         if (!(fabsf(v) < INF)) bad = 1;
         top = fmaxf(top, v);
     }
-    bad = blockSum(bad, scratch);
-    if (bad > 0) {
-        if (threadIdx.x == 0) answer->bad = 1;
-        return;
-    }
-    top = blockMax(top, scratch);
-
+    out.bad = blockSum(bad, scratch) > 0;
+    out.top = top = blockMax(top, scratch);
+    out.total = out.weight = out.logSum = 0;
+    if (out.bad) return out;
     for (int s = warp; s < segments; s += warps) {
         double sum = 0, weight = 0;
         for (int i = s * SEGMENT + lane; i < min(vocab, (s + 1) * SEGMENT); i += 32) {
-            float shifted = scaled(z, i, ask.inverse) - top, e = expf(shifted);
+            float shifted = scaled(z, i, inverse) - top, e = expf(shifted);
             sum += e;
             weight += (double)e * shifted;
         }
@@ -85,12 +80,33 @@ KERNEL sample(Answer *answers, u64 *keys, float *values, const float *logits, co
     }
     __syncthreads();
     // All threads go the same way through the few sums, so that nothing has to be handed round.
-    double total = 0, weight = 0;
     for (int s = 0; s < segments; s++) {
-        total += sums[s];
-        weight += weighted[s];
+        out.total += sums[s];
+        out.weight += weighted[s];
     }
-    float logSum = (float)log(total);
+    out.logSum = (float)log(out.total);
+    return out;
+}
+
+// sample draws from each row of logits [rows,vocab] by inverting the distribution in index order, or scores a target, and writes the record of
+// the most probable ids: keys and values [rows,width], most probable first when top <= SORTED, else in any order. One block a row.
+KERNEL sample(Answer *answers, u64 *keys, float *values, const float *logits, const Ask *asks, int vocab, int width) {
+    __shared__ float scratch[WARPS];
+    __shared__ double sums[SEGMENTS], weighted[SEGMENTS], part[32];
+    __shared__ int chosen, count, histogram[256], bin, remaining;
+    __shared__ u64 sorted[SORTED];
+    const float *z = logits + (u64)blockIdx.x * vocab;
+    Ask ask = asks[blockIdx.x];
+    Answer *answer = answers + blockIdx.x;
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, segments = (vocab + SEGMENT - 1) / SEGMENT;
+
+    Spread all = spread(z, vocab, ask.inverse, scratch, sums, weighted);
+    if (all.bad) {
+        if (threadIdx.x == 0) answer->bad = 1;
+        return;
+    }
+    float top = all.top, logSum = all.logSum;
+    double total = all.total, weight = all.weight;
 
     int id = ask.target;
     if (id < 0) {
