@@ -82,7 +82,7 @@ func chooseDevice() {
 }
 
 func compileHost(source, library string, flags ...string) error {
-	args := append([]string{"-O1", "-g", "-std=c++14", "-shared", "-fPIC", "-ffp-contract=off", "-Wall", "-Wno-unknown-pragmas"}, flags...)
+	args := append([]string{"-O2", "-g", "-std=c++14", "-shared", "-fPIC", "-ffp-contract=off", "-Wall", "-Wno-unknown-pragmas"}, flags...)
 	if out, err := exec.Command("g++", append(args, "-o", library, source)...).CombinedOutput(); err != nil {
 		return fmt.Errorf("g++ %s: %w\n%s", source, err, out)
 	}
@@ -91,7 +91,7 @@ func compileHost(source, library string, flags ...string) error {
 
 var (
 	emulateMu  sync.Mutex
-	kernelName = regexp.MustCompile(`(?m)^KERNEL (\w+)\(`)
+	kernelName = regexp.MustCompile(`(?m)^(?:KERNEL |ATTEND_KERNEL\()(\w+)[(,]`)
 )
 
 // emulate compiles the kernels for the host; the image of a module is the path of its library.
@@ -125,7 +125,7 @@ func TestConformance_float32(t *testing.T) {
 		NewTrainer: func(c model.Config, initial *model.Weights) (engine.Trainer, error) { return NewTrainer(c, initial, o) },
 		// The trainer's forward pass is the sampler's.
 		ExactDecode: true,
-		Unit:       enginetest.Float32,
+		Unit:        enginetest.Float32,
 	})
 }
 
@@ -138,6 +138,6 @@ func TestConformance_bf16(t *testing.T) {
 		NewTrainer: func(c model.Config, initial *model.Weights) (engine.Trainer, error) { return NewTrainer(c, initial, o) },
 		// The trainer's forward pass is the sampler's.
 		ExactDecode: true,
-		Unit:       0x1p-8,
+		Unit:        0x1p-8,
 	})
 }

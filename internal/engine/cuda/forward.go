@@ -95,9 +95,11 @@ func (g *gpu) forward(rows []row, tables [][]int32) error {
 	if b.err = cudart.Upload(g.ctx, g.ints, ints); b.err == nil {
 		b.err = cudart.Upload(g.ctx, g.tables, pages)
 	}
+	b.do(func() error {
+		return g.attend.load(&g.device, g.planAttention(ints[g.opts.Rows:][:n], ints[2*g.opts.Rows:][:n]))
+	})
 	tokens, table, position := g.ints, g.ints.Add(4*g.opts.Rows), g.ints.Add(8*g.opts.Rows)
 	b.launch(g.k.embed, n, 1, threads, g.x.Arg(), g.w.embed.at.Arg(), tokens.Arg(), cudart.Int(g.Hidden), cudart.Int(g.hiddenP))
-	scale := cudart.Float(float32(1 / math.Sqrt(float64(g.HeadDim))))
 	var delta cudart.Ptr // nothing to add before the first layer
 	for i, l := range g.w.layers {
 		place := []cudart.Arg{cudart.Int(g.seqPages), cudart.Int(i), cudart.Int(g.Layers), cudart.Int(g.Heads), cudart.Int(g.KVHeads), cudart.Int(g.HeadDim)}
@@ -107,9 +109,9 @@ func (g *gpu) forward(rows []row, tables [][]int32) error {
 		b.launch(g.k.heads, n, g.Heads+2*g.KVHeads, threads, append(append([]cudart.Arg{
 			g.q.Arg(), g.cache.Arg(), g.qkv.Arg(), l.qNorm.at.Arg(), l.kNorm.at.Arg(), g.cos.Arg(), g.sin.Arg(), g.tables.Arg(), table.Arg(), position.Arg(),
 		}, place...), cudart.Float(float32(g.RMSEps)))...)
-		b.launch(g.k.attention, n, g.Heads, threads, append(append([]cudart.Arg{
-			g.att.Arg(), g.q.Arg(), g.cache.Arg(), g.tables.Arg(), table.Arg(), position.Arg(),
-		}, place...), cudart.Int(g.queriesP), scale, cudart.Ptr(0).Arg())...)
+		b.attend(&g.attend, g.att, 0, append(append([]cudart.Arg{
+			g.q.Arg(), g.cache.Arg(), g.tables.Arg(), table.Arg(), position.Arg(),
+		}, place...), cudart.Int(g.queriesP), g.scale()))
 		b.product(g.delta, g.att, l.out, n)
 		b.addNorm(g.n, g.x, delta, l.norm2, 0, n)
 		b.product(g.gu, g.n, l.gateUp, n)

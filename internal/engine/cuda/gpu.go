@@ -39,6 +39,7 @@ type device struct {
 // gpu is everything of a sampler that lives on the device.
 type gpu struct {
 	device
+	attend      attention
 	cache       cudart.Ptr
 	pages       int // of the cache
 	seqPages    int // of the longest sequence

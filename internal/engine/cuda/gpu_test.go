@@ -124,12 +124,50 @@ func TestBF16_isNearTheReference(t *testing.T) {
 	}
 }
 
-func TestFloat32_isNearTheReferenceOverManyPages(t *testing.T) {
+func TestFloat32_isNearTheReferenceOverManyPagesAndSplits(t *testing.T) {
 	o := options(t, Float32)
 	w := weightsOf(medium, 4, 0.06)
-	mean, most := gaps(t, sampler(t, medium, o, w), medium, w, ids(200, medium.Vocab, "pages"))
+	mean, most := gaps(t, sampler(t, medium, o, w), medium, w, ids(300, medium.Vocab, "pages"))
 	if !(most < 1e-4) {
 		t.Errorf("log-probabilities differ by %.2g in the mean and %.2g at most, want less than 1e-4", mean, most)
+	}
+}
+
+// A token that is sampled alone has its keys spread over blocks, a scored one shares a block with its neighbours: the bits are the same, on both sides of
+// the first border of a split, for groups that fill a block's pairs and groups that do not.
+func TestAttention_sameBitsAloneAndInATile(t *testing.T) {
+	for _, p := range []Precision{BF16, Float32} {
+		o := options(t, p)
+		for _, heads := range []int{2, 6, 9} {
+			c := model.Config{Vocab: 40, Hidden: 16, Layers: 1, Heads: heads, KVHeads: 2, HeadDim: 24, Intermediate: 16, MaxPosition: 320, RMSEps: 1e-6, RopeTheta: 1e4, TieEmbedding: true}
+			switch heads {
+			case 2:
+				c.HeadDim = 136 // the wide kernel
+			case 6:
+				c.HeadDim = 20 // not read 16 bytes at a time
+			case 9:
+				c.KVHeads = 1 // more query heads than pairs of a block
+			}
+			s := sampler(t, c, o, weightsOf(c, 6, 0.3))
+			tokens := ids(250, c.Vocab, "alone")
+			var sampled []float32
+			_, err := s.Generate(t.Context(), engine.Request{
+				Tokens: tokens, MaxNew: 12, Random: rng.New(3, rng.Train, heads), Sampling: engine.Sampling{Temperature: 1},
+			}, func(tok engine.Token) error {
+				tokens, sampled = append(tokens, tok.ID), append(sampled, tok.LogProb)
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			scored, err := s.Score(t.Context(), tokens)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := scored[len(scored)-len(sampled):]; !slices.Equal(got, sampled) {
+				t.Errorf("%s, %d heads: scored %v, sampled %v", p, heads, got, sampled)
+			}
+		}
 	}
 }
 

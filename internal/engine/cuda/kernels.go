@@ -104,8 +104,9 @@ func keep(dir, name string, data []byte) error {
 
 // kernels are the functions of a loaded module, by name.
 type kernels struct {
-	module                                                  *cudart.Module
-	embed, addnorm, heads, silumul, attention, gemm, sample *cudart.Function
+	module                                            *cudart.Module
+	embed, addnorm, heads, silumul, gemm, sample      *cudart.Function
+	attend2, attend4, attend8, attendwide, attendjoin *cudart.Function
 	// Of the trainer alone.
 	add, narrow, gemmgrad, normgrad, columnpart, columnsum, silugrad, headsgrad, attendgradq, attendgradkv, embedgrad, loss, squares,
 	publish, adamw *cudart.Function
@@ -118,7 +119,7 @@ func load(ctx *cudart.Context, code []byte) (*kernels, error) {
 	}
 	k := &kernels{module: m}
 	for name, f := range map[string]**cudart.Function{
-		"embed": &k.embed, "addnorm": &k.addnorm, "heads": &k.heads, "silumul": &k.silumul, "attention": &k.attention, "gemm": &k.gemm, "sample": &k.sample,
+		"embed": &k.embed, "addnorm": &k.addnorm, "heads": &k.heads, "silumul": &k.silumul, "attend2": &k.attend2, "attend4": &k.attend4, "attend8": &k.attend8, "attendwide": &k.attendwide, "attendjoin": &k.attendjoin, "gemm": &k.gemm, "sample": &k.sample,
 		"add": &k.add, "narrow": &k.narrow, "gemmgrad": &k.gemmgrad, "normgrad": &k.normgrad, "columnpart": &k.columnpart, "columnsum": &k.columnsum,
 		"silugrad": &k.silugrad, "headsgrad": &k.headsgrad, "attendgradq": &k.attendgradq, "attendgradkv": &k.attendgradkv, "embedgrad": &k.embedgrad,
 		"loss": &k.loss, "squares": &k.squares, "publish": &k.publish, "adamw": &k.adamw,

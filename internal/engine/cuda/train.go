@@ -33,6 +33,7 @@ type buffer struct {
 // again for the backward pass. Values and gradients between products are float32, the inputs of products elements.
 type trainGPU struct {
 	device
+	attend attention
 	// One float32 array for each matrix of the weights, in their layout; padding stays 0.
 	master, m1, m2, grads []cudart.Ptr
 
@@ -179,6 +180,9 @@ func (g *trainGPU) place(m *micro) error {
 			return err
 		}
 	}
+	if err := g.attend.load(&g.device, g.planAttention(m.table, m.position)); err != nil {
+		return err
+	}
 	return g.clearTail(n, map[cudart.Ptr]int{
 		g.n1.at: g.hiddenP, g.n2.at: g.hiddenP, g.dy.at: g.hiddenP, g.att.at: g.queriesP, g.h.at: g.interP, g.dqkv.at: g.sizes.qkv, g.dgu.at: 2 * g.Intermediate,
 	})
@@ -273,7 +277,9 @@ func (b *batch) columnSums(out, in, columns cudart.Ptr, rows, c, stride int, acc
 func (g *trainGPU) grad(m *matrix) cudart.Ptr { return g.grads[slices.Index(g.w.all, m)] }
 
 // input is the kept input of layer i; that of layer Layers is the output of the last.
-func (g *trainGPU) input(i, rows int) cudart.Ptr { return g.saved.at.Add(i * pad(rows, tile) * g.Hidden * 4) }
+func (g *trainGPU) input(i, rows int) cudart.Ptr {
+	return g.saved.at.Add(i * pad(rows, tile) * g.Hidden * 4)
+}
 
 // forward runs the layers over a micro-batch and keeps their inputs.
 func (g *trainGPU) forward(m *micro) error {
@@ -298,9 +304,9 @@ func (g *trainGPU) layer(b *batch, m *micro, i int) {
 		g.q.at.Arg(), g.cache.at.Arg(), g.qkv.at.Arg(), l.qNorm.at.Arg(), l.kNorm.at.Arg(), g.cos.Arg(), g.sin.Arg(), g.tables.at.Arg(), g.table.at.Arg(),
 		g.position.at.Arg(),
 	}, place...), cudart.Float(float32(g.RMSEps)))...)
-	b.launch(g.k.attention, n, g.Heads, threads, append(append([]cudart.Arg{
-		g.att.at.Arg(), g.q.at.Arg(), g.cache.at.Arg(), g.tables.at.Arg(), g.table.at.Arg(), g.position.at.Arg(),
-	}, place...), cudart.Int(g.queriesP), g.scale(), g.stats.at.Arg())...)
+	b.attend(&g.attend, g.att.at, g.stats.at, append(append([]cudart.Arg{
+		g.q.at.Arg(), g.cache.at.Arg(), g.tables.at.Arg(), g.table.at.Arg(), g.position.at.Arg(),
+	}, place...), cudart.Int(g.queriesP), g.scale()))
 	b.product(g.delta.at, g.att.at, l.out, n)
 	b.sum(g.mid.at, in, g.delta.at, n*g.Hidden)
 	b.addNorm(g.n2.at, g.mid.at, 0, l.norm2, 0, n)

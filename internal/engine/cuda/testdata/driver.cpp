@@ -25,7 +25,8 @@ namespace {
 struct Fiber {
     void *sp = nullptr;
     bool ended = false;
-    unsigned long long value = 0;
+    unsigned long long value[2] = {0, 0};
+    unsigned turn = 0;
     char *stack = nullptr;
 };
 
@@ -95,6 +96,7 @@ void runBlock() {
         memset(sp, 0, 6 * sizeof *sp);
         f.sp = sp;
         f.ended = false;
+        f.turn = 0;
     }
     blockMeeting = {n, 0, 0};
     for (unsigned i = 0; i < n / 32; i++) warpMeeting[i] = {32, 0, 0};
@@ -117,14 +119,12 @@ extern "C" {
 
 void emulated_barrier() { blockMeeting.wait(); }
 
-// A shuffle is two meetings: all values are there after the first, all are read after the second.
+// A shuffle is one meeting, after which all values are there; the next one uses the other place, so that nobody overwrites what is still to be read.
 unsigned long long emulated_exchange(unsigned long long value, int lane) {
-    unsigned me = current;
-    fibers[me].value = value;
+    unsigned me = current, turn = fibers[me].turn ^= 1;
+    fibers[me].value[turn] = value;
     warpMeeting[me / 32].wait();
-    unsigned long long other = fibers[(me & ~31u) | (unsigned)lane].value;
-    warpMeeting[me / 32].wait();
-    return other;
+    return fibers[(me & ~31u) | (unsigned)lane].value[turn];
 }
 
 void emulated_grid(void (*f)(void *), void *params) {

@@ -1,0 +1,97 @@
+//go:build cuda
+
+package cuda
+
+import (
+	"github.com/steadyrl/steady/internal/cudart"
+)
+
+// splitTokens is SPLIT in the kernels; widePairs the largest number of pairs of a row and a head that a block takes.
+const (
+	splitTokens = 256
+	widePairs   = 8
+)
+
+// attendPlan says which blocks compute attention for the rows of a step. It does not change results.
+type attendPlan struct {
+	wide, single []int32 // items of attend8 and of the kernel for one row: first row, rows, split or -1
+	merges       []int32 // of attendjoin: row, first item of single, items
+	rows         int
+}
+
+// planAttention puts neighbouring tokens of a sequence in tiles, and spreads the keys of a long sequence that has one token alone over blocks.
+func (s sizes) planAttention(table, position []int32) *attendPlan {
+	p := &attendPlan{rows: len(table)}
+	tileRows := int32(max(1, widePairs/min(widePairs, s.Heads/s.KVHeads))) //nolint:gosec // at most 8
+	for i, n := int32(0), int32(len(table)); i < n; {                      //nolint:gosec // rows of a step
+		end := i + 1
+		for end < n && table[end] == table[i] && position[end] == position[end-1]+1 {
+			end++
+		}
+		if end > i+1 {
+			for ; i < end; i += tileRows {
+				p.wide = append(p.wide, i, min(tileRows, end-i), -1)
+			}
+			i = end
+			continue
+		}
+		splits := position[i]/splitTokens + 1
+		if splits == 1 {
+			p.single = append(p.single, i, 1, -1)
+		} else {
+			p.merges = append(p.merges, i, int32(len(p.single)/3), splits) //nolint:gosec // as above
+			for split := range splits {
+				p.single = append(p.single, i, 1, split)
+			}
+		}
+		i = end
+	}
+	return p
+}
+
+// attention are the buffers of one plan.
+type attention struct {
+	plan                *attendPlan
+	wide, single, merge buffer
+	parts               buffer
+}
+
+// load uploads a plan.
+func (a *attention) load(d *device, p *attendPlan) error {
+	a.plan = p
+	for _, u := range []struct {
+		b    *buffer
+		ints []int32
+	}{{&a.wide, p.wide}, {&a.single, p.single}, {&a.merge, p.merges}} {
+		if err := d.need(u.b, 4*len(u.ints)); err != nil {
+			return err
+		}
+		if err := cudart.Upload(d.ctx, u.b.at, u.ints); err != nil {
+			return err
+		}
+	}
+	return d.need(&a.parts, len(p.single)/3*d.Heads*(d.HeadDim+2)*4)
+}
+
+// attend runs the plan; args are those that the kernels share, up to the scale.
+func (b *batch) attend(a *attention, out, stats cudart.Ptr, args []cudart.Arg) {
+	d, p := b.d, a.plan
+	pairs := min(widePairs, d.Heads/d.KVHeads)
+	blocks := d.KVHeads * (pad(d.Heads/d.KVHeads, pairs) / pairs)
+	tile, single := d.k.attend8, d.k.attend8
+	switch {
+	case d.HeadDim > 128:
+		tile, single = d.k.attendwide, d.k.attendwide
+	case pairs <= 2:
+		single = d.k.attend2
+	case pairs <= 4:
+		single = d.k.attend4
+	}
+	run := func(f *cudart.Function, items buffer, n int) {
+		b.launch(f, n, blocks, threads, append(append([]cudart.Arg{out.Arg()}, args...), stats.Arg(), items.at.Arg(), a.parts.at.Arg())...)
+	}
+	run(tile, a.wide, len(p.wide)/3)
+	run(single, a.single, len(p.single)/3)
+	b.launch(d.k.attendjoin, len(p.merges)/3, d.Heads, threads, out.Arg(), stats.Arg(), a.parts.at.Arg(), a.merge.at.Arg(), cudart.Int(d.Heads),
+		cudart.Int(d.HeadDim), cudart.Int(d.queriesP))
+}
