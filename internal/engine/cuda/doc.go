@@ -1,5 +1,4 @@
-// Package cuda is the engine for NVIDIA GPUs, behind the build tag cuda. It samples from Qwen3-architecture models in BF16 or float32; training on the
-// GPU is not there yet.
+// Package cuda is the engine for NVIDIA GPUs, behind the build tag cuda. It samples from and trains Qwen3-architecture models in BF16 or float32, on one GPU.
 //
 // Kernels are in kernels/*.cu, embedded and compiled for the GPU at hand by NVRTC when an engine starts; compiled code is kept in
 // a folder by a digest of source, architecture and compiler. Matrix products of BF16 run in cuBLASLt where it is found, others in a plain kernel.
@@ -7,6 +6,10 @@
 // Reproducibility: every kernel computes a row from that row alone in a fixed order; cuBLASLt gets row blocks of one fixed size and one algorithm a shape,
 // without a split of the inner dimension. So a request has the same tokens and record bits whatever else is in the batch, and a scored token the bits
 // of the sampled one. Bits may differ between kinds of GPU and versions of the libraries.
+//
+// Training: the forward pass is the sampler's, kernel for kernel, so a token sampled from the published weights has the same log-probability in both. Of a
+// layer only its input is kept. Every gradient has one writer and one order of summation: no atomic sums of floating-point numbers. Logits exist for 512
+// trained tokens at a time. The figures depend on the batch's plan.
 //
 // Precision: weights, cached keys and values and the inputs of products are rounded to BF16 (or kept in float32); sums, the residual stream, norms and
 // the softmax are float32, the sums over the vocabulary float64.

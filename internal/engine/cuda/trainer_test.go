@@ -78,8 +78,8 @@ func gradientErrors(t *testing.T, o Options, c model.Config, b engine.Batch) map
 // missing or wrong term is off by the size of what it leaves out.
 func TestGradient_packedIsNearTheReference(t *testing.T) {
 	c := medium
-	c.Vocab, c.Layers = 300, 2
-	b := packed(c, 5, 3, 280, 1, 40)
+	c.Vocab, c.Hidden, c.Layers, c.Heads, c.Intermediate = 300, 72, 2, 4, 136
+	b := packed(c, 5, 3, 264, 1, 40)
 	for p, tolerance := range map[Precision]float64{BF16: 0.04, Float32: 1e-4} {
 		o := options(t, p)
 		for name, e := range gradientErrors(t, o, c, b) {
