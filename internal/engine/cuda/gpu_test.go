@@ -456,57 +456,59 @@ func BenchmarkParts(b *testing.B) {
 func BenchmarkUpdate(b *testing.B) {
 	o := benchOptions(b)
 	for _, shape := range shapes {
-		c := shape.cfg
-		const sequences, length, k = 8, 1024, 128
-		batch := engine.Batch{Objective: rl.Default(k), Optim: rl.DefaultAdamW(), Plan: engine.Plan{MicroBatches: [][]int{{0, 1, 2, 3}, {4, 5, 6, 7}}}}
-		for i := range sequences {
-			s := engine.Sequence{
-				Tokens: ids(length, c.Vocab, i), Mask: make([]bool, length), LogProbs: make([]float32, length), TopK: k, TopIDs: make([]int32, length*k),
-				TopLogProbs: make([]float32, length*k), Advantage: float32(i) - 3.5, Temperature: 1,
-			}
-			for j := range length {
-				s.Mask[j], s.LogProbs[j] = j >= length/2, -12
-				for v := range k {
-					s.TopIDs[j*k+v], s.TopLogProbs[j*k+v] = int32(v), -12
+		b.Run(shape.name, func(b *testing.B) {
+			c := shape.cfg
+			const sequences, length, k = 8, 1024, 128
+			batch := engine.Batch{Objective: rl.Default(k), Optim: rl.DefaultAdamW(), Plan: engine.Plan{MicroBatches: [][]int{{0, 1, 2, 3}, {4, 5, 6, 7}}}}
+			for i := range sequences {
+				s := engine.Sequence{
+					Tokens: ids(length, c.Vocab, i), Mask: make([]bool, length), LogProbs: make([]float32, length), TopK: k, TopIDs: make([]int32, length*k),
+					TopLogProbs: make([]float32, length*k), Advantage: float32(i) - 3.5, Temperature: 1,
 				}
-			}
-			batch.Sequences = append(batch.Sequences, s)
-		}
-		tr, err := NewTrainer(c, cheapWeights(c), o)
-		if err != nil {
-			b.Fatal(err)
-		}
-		t := tr.(*Trainer)
-		b.Run(shape.name+"/update", func(b *testing.B) {
-			for b.Loop() {
-				if _, err := t.Update(b.Context(), batch); err != nil {
-					b.Fatal(err)
+				for j := range length {
+					s.Mask[j], s.LogProbs[j] = j >= length/2, -12
+					for v := range k {
+						s.TopIDs[j*k+v], s.TopLogProbs[j*k+v] = int32(v), -12
+					}
 				}
+				batch.Sequences = append(batch.Sequences, s)
 			}
-			b.ReportMetric(float64(sequences*length*b.N)/b.Elapsed().Seconds(), "tok/s")
-		})
-		m := layOut(&batch, batch.Plan.MicroBatches[0])
-		for _, part := range []struct {
-			name string
-			run  func(g *trainGPU) error
-		}{
-			{"forward_4x1024", func(g *trainGPU) error { return g.forward(m) }},
-			{"head_loss_2048", func(g *trainGPU) error { _, err := g.headLoss(&batch, m, 1); return err }},
-			{"backward_4x1024", func(g *trainGPU) error { return g.backward(m) }},
-			{"norm", func(g *trainGPU) error { _, err := g.norm(); return err }},
-			{"adamw", func(g *trainGPU) error { return g.apply(batch.Optim, 1, 1) }},
-		} {
-			b.Run(shape.name+"/"+part.name, func(b *testing.B) {
+			tr, err := NewTrainer(c, cheapWeights(c), o)
+			if err != nil {
+				b.Fatal(err)
+			}
+			t := tr.(*Trainer)
+			b.Run("update", func(b *testing.B) {
 				for b.Loop() {
-					if err := t.do("bench", func(g *trainGPU) error { return errors.Join(part.run(g), g.ctx.Sync()) }); err != nil {
+					if _, err := t.Update(b.Context(), batch); err != nil {
 						b.Fatal(err)
 					}
 				}
+				b.ReportMetric(float64(sequences*length*b.N)/b.Elapsed().Seconds(), "tok/s")
 			})
-		}
-		if err := t.Close(); err != nil {
-			b.Fatal(err)
-		}
+			m := layOut(&batch, batch.Plan.MicroBatches[0])
+			for _, part := range []struct {
+				name string
+				run  func(g *trainGPU) error
+			}{
+				{"forward_4x1024", func(g *trainGPU) error { return g.forward(m) }},
+				{"head_loss_2048", func(g *trainGPU) error { _, err := g.headLoss(&batch, m, 1); return err }},
+				{"backward_4x1024", func(g *trainGPU) error { return g.backward(m) }},
+				{"norm", func(g *trainGPU) error { _, err := g.norm(); return err }},
+				{"adamw", func(g *trainGPU) error { return g.apply(batch.Optim, 1, 1) }},
+			} {
+				b.Run(part.name, func(b *testing.B) {
+					for b.Loop() {
+						if err := t.do("bench", func(g *trainGPU) error { return errors.Join(part.run(g), g.ctx.Sync()) }); err != nil {
+							b.Fatal(err)
+						}
+					}
+				})
+			}
+			if err := t.Close(); err != nil {
+				b.Fatal(err)
+			}
+		})
 	}
 }
 
