@@ -141,6 +141,9 @@ func TestAttention_sameBitsAloneAndInATile(t *testing.T) {
 	for _, p := range []Precision{BF16, Float32} {
 		o := options(t, p)
 		for _, heads := range []int{2, 6, 9} {
+			if p == Float32 && heads != 6 {
+				continue // the widths are the same code
+			}
 			c := model.Config{Vocab: 40, Hidden: 16, Layers: 1, Heads: heads, KVHeads: 2, HeadDim: 24, Intermediate: 16, MaxPosition: 320, RMSEps: 1e-6, RopeTheta: 1e4, TieEmbedding: true}
 			switch heads {
 			case 2:
