@@ -38,8 +38,12 @@ func TestFinish_duplicatesAcrossShards(t *testing.T) {
 			func(n int) Row { return linkedRow(strings.ToUpper(fmt.Sprint(text, n))+" !", "", "pass") }, DuplicateText,
 		},
 		{
-			"address", func(n int) Row { return linkedRow(fmt.Sprint(text, "u", n), fmt.Sprintf("https://example.org/%d", n), "pass") },
-			func(n int) Row { return linkedRow(fmt.Sprint(text, "v", n), fmt.Sprintf("http://www.EXAMPLE.org/%d/?lang=en#top", n), "pass") }, DuplicateURL,
+			"address", func(n int) Row {
+				return linkedRow(fmt.Sprint(text, "u", n), fmt.Sprintf("https://example.org/%d", n), "pass")
+			},
+			func(n int) Row {
+				return linkedRow(fmt.Sprint(text, "v", n), fmt.Sprintf("http://www.EXAMPLE.org/%d/?lang=en#top", n), "pass")
+			}, DuplicateURL,
 		},
 		{
 			"platform", func(n int) Row { return linkedRow(fmt.Sprint(text, "w", n), fmt.Sprintf(cf, n), "pass") },

@@ -3,14 +3,13 @@ package dataset
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-
-	"crypto/sha256"
 
 	"github.com/steadyrl/steady/internal/artifact"
 	"github.com/steadyrl/steady/internal/fault"
