@@ -201,23 +201,20 @@ func (s *Set) compare(ctx context.Context, f *Findings, decisions []decisionRow,
 			}
 		}
 		at := 0
-		err := readRows(shard.At, shard.Input.Size, 0, name, 1, func(rows []Row) error {
+		err := readRows(shard.At, shard.Input.Size, 0, name, func(row *Row) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			for i := range rows {
-				if at >= len(ids) {
-					return corrupt("%s has a row %d, which has no decision", shard.Input.Name, at)
-				}
-				if p := kept[ids[at]]; p != nil {
-					if err := s.compareRow(p, &rows[i]); err != nil {
-						return err
-					}
-					f.Compared++
-				}
-				at++
+			if at >= len(ids) {
+				return corrupt("%s has a row %d, which has no decision", shard.Input.Name, at)
 			}
-			return nil
+			p := kept[ids[at]]
+			at++
+			if p == nil {
+				return nil
+			}
+			f.Compared++
+			return s.compareRow(p, row)
 		})
 		if err != nil {
 			return err

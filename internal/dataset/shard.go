@@ -8,6 +8,7 @@ import (
 
 	"github.com/parquet-go/parquet-go"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/judge"
@@ -45,43 +46,77 @@ func checkRows(ctx context.Context, r io.ReaderAt, size, from int64, o ShardOpti
 	if o.MaxCell == 0 {
 		o.MaxCell = 64 << 20
 	}
-	at := from
-	err := readRows(r, size, from, o.Name, max(o.Parallel, 1)*4, func(rows []Row) error {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		checked := make([]Checked, len(rows))
-		g, ctx := errgroup.WithContext(ctx)
-		g.SetLimit(max(o.Parallel, 1))
-		for i := range rows {
+	g, ctx := errgroup.WithContext(ctx)
+	parallel := max(o.Parallel, 1)
+	type job struct {
+		size int64
+		done chan Checked
+	}
+	jobs := make(chan job, 16*parallel) // in the order of rows
+	slots := make(chan struct{}, parallel)
+	memory := semaphore.NewWeighted(atOnceBytes)
+	at, finished := from, from
+	g.Go(func() error {
+		defer close(jobs)
+		return readRows(r, size, from, o.Name, func(row *Row) error {
+			j, n := job{min(int64(row.bytes()), atOnceBytes), make(chan Checked, 1)}, at
+			at++
+			if err := memory.Acquire(ctx, j.size); err != nil {
+				return err
+			}
+			for _, err := range []error{send(ctx, jobs, j), send(ctx, slots, struct{}{})} {
+				if err != nil {
+					return err
+				}
+			}
 			g.Go(func() error {
-				var err error
-				checked[i], err = check(ctx, &rows[i], at+int64(i), o)
+				c, err := check(ctx, row, n, o)
+				<-slots
+				if err == nil {
+					j.done <- c
+				}
 				return err
 			})
-		}
-		if err := g.Wait(); err != nil {
-			return err
-		}
-		at += int64(len(rows))
-		for _, c := range checked {
+			return nil
+		})
+	})
+	g.Go(func() error {
+		for j := range jobs {
+			var c Checked
+			select {
+			case c = <-j.done:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
 			if err := emit(c); err != nil {
 				return err
 			}
-		}
-		if o.Progress != nil {
-			o.Progress(int(at))
+			memory.Release(j.size)
+			if finished++; o.Progress != nil {
+				o.Progress(int(finished))
+			}
 		}
 		return nil
 	})
-	return at, err
+	err := g.Wait()
+	return finished, err
+}
+
+// send sends, unless the context ends before.
+func send[T any](ctx context.Context, to chan<- T, v T) error {
+	select {
+	case to <- v:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // atOnceBytes bounds the cells of the rows that are in memory together, if more than one is.
 const atOnceBytes = 32 << 20
 
-// readRows reads a few rows at a time from row from on, so that a shard of hundreds of megabytes is never in memory whole.
-func readRows(r io.ReaderAt, size, from int64, name string, atOnce int, each func([]Row) error) (err error) {
+// readRows reads one row after the other from row from on, so that a shard of hundreds of megabytes is never in memory whole.
+func readRows(r io.ReaderAt, size, from int64, name string, each func(*Row) error) (err error) {
 	const op = "dataset.PrepareShard"
 	inCallback := false
 	defer func() {
@@ -114,17 +149,6 @@ func readRows(r io.ReaderAt, size, from int64, name string, atOnce int, each fun
 			return fault.New(fault.Corrupt, op, "%s: row %d: %w", name, from, err).WithHint("fetch the shard again")
 		}
 	}
-	rows, held := make([]Row, 0, atOnce), 0
-	hand := func() error {
-		if len(rows) == 0 {
-			return nil
-		}
-		inCallback = true
-		err := each(rows)
-		inCallback = false
-		rows, held = rows[:0], 0
-		return err
-	}
 	for left := f.NumRows() - from; ; {
 		var one [1]Row
 		n, err := pr.Read(one[:])
@@ -132,13 +156,15 @@ func readRows(r io.ReaderAt, size, from int64, name string, atOnce int, each fun
 			return fault.New(fault.Corrupt, op, "%s has more rows than the %d of its footer", name, f.NumRows())
 		}
 		if n > 0 {
-			rows = append(rows, one[0])
-			held += one[0].bytes()
-		}
-		if end := errors.Is(err, io.EOF); end || len(rows) == atOnce || held >= atOnceBytes {
-			if err := hand(); err != nil || end {
-				return err
+			inCallback = true
+			cerr := each(&one[0])
+			inCallback = false
+			if cerr != nil {
+				return cerr
 			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
 		}
 		if err == nil && n == 0 {
 			err = io.ErrNoProgress // the footer promises rows that are not there

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -285,5 +286,54 @@ func TestFinish_storesCellsOnce(t *testing.T) {
 	}
 	if total < size/2 || total > size*12/10 {
 		t.Errorf("files of %d bytes for tests of %d", total, size)
+	}
+}
+
+// A row that takes long keeps no other program waiting: the rows behind it are judged meanwhile, and still come out in order.
+func TestPrepareShard_aSlowRowHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
+	rows := family("slow", 30)
+	rows[0].Solutions = ptr(`["slow"]`)
+	var others sync.WaitGroup
+	others.Add(15) // fewer than may wait behind the first
+	var ended atomic.Int64
+	o := options()
+	o.Parallel = 2
+	o.Run = func(ctx context.Context, code string, tests []judge.Test) (judge.Verdict, error) {
+		if code == "slow" {
+			others.Wait()
+		} else if ended.Add(1) <= 15 {
+			others.Done()
+		}
+		return passAll(ctx, code, tests)
+	}
+	for i, c := range decode(t, prepare(t, rows, o)) {
+		if c.Decision.Row != int64(i) || c.Decision.Reason != Kept {
+			t.Errorf("place %d has %+v", i, c.Decision)
+		}
+	}
+}
+
+// The first fault ends the work, and no row behind it is written.
+func TestPrepareShard_nothingIsEmittedBehindAFault(t *testing.T) {
+	t.Parallel()
+	for bad := range 40 {
+		rows := family("fault", 40)
+		rows[bad].Solutions = ptr(`["no such verdict"]`)
+		data, emitted := shard(t, rows), 0
+		_, err := checkRows(t.Context(), bytes.NewReader(data), int64(len(data)), 0, options(), func(c Checked) error {
+			if emitted++; c.Decision.Reason != Kept {
+				t.Errorf("row %d came out as %+v", emitted-1, c.Decision)
+			}
+			return nil
+		})
+		if !fault.Is(err, fault.Infrastructure) || emitted > bad {
+			t.Errorf("fault in row %d: %d rows came out, %v", bad, emitted, err)
+		}
+	}
+	stop := errors.New("stop")
+	data := shard(t, family("stop", 40))
+	if _, err := checkRows(t.Context(), bytes.NewReader(data), int64(len(data)), 0, options(), func(Checked) error { return stop }); !errors.Is(err, stop) {
+		t.Errorf("%v, want the error of emit", err)
 	}
 }
