@@ -86,22 +86,40 @@ type sandboxRunCmd struct {
 	Program string `arg:"" type:"existingfile" help:"Python program."`
 }
 
+// readAtMost reads a file of at most limit bytes; one without an end, such as a device, is refused too.
+func readAtMost(name string, limit int64) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "sandbox run", "%w", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "sandbox run", "%w", err)
+	}
+	if int64(len(data)) > limit {
+		return nil, fault.New(fault.Invalid, "sandbox run", "%s has more than %d MiB", name, limit>>20).WithHint("give a smaller file")
+	}
+	return data, nil
+}
+
 // Run runs the program. The exit status is 0 whatever the program did.
 func (c *sandboxRunCmd) Run(ctx context.Context, s *streams) error {
+	var p sandbox.Program
+	var err error
+	if p.Source, err = readAtMost(c.Program, 16<<20); err != nil {
+		return err
+	}
+	if c.Stdin != "" {
+		if p.Stdin, err = readAtMost(c.Stdin, 1<<30); err != nil {
+			return err
+		}
+	}
 	box, err := c.open(ctx, s.err)
 	if err != nil {
 		return err
 	}
 	defer box.Close() //nolint:errcheck // nothing runs any more
-	p := sandbox.Program{}
-	if p.Source, err = os.ReadFile(c.Program); err != nil {
-		return fault.New(fault.Invalid, "sandbox run", "%w", err)
-	}
-	if c.Stdin != "" {
-		if p.Stdin, err = os.ReadFile(c.Stdin); err != nil {
-			return fault.New(fault.Invalid, "sandbox run", "%w", err)
-		}
-	}
 	r, err := box.Run(ctx, p)
 	if err != nil {
 		return err
