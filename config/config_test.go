@@ -258,6 +258,7 @@ func TestValidate_everyRuleHasAFailingValue(t *testing.T) {
 		{"run={init_run: a, init_step: 42}", "run.init_step: must be before run.steps (42), got 42"},
 		{"model.path=", "model.path: must be given"},
 		{"engine.backend=tpu", "engine.backend: must be one of cpu, ref"},
+		{"engine.backend=external", "engine.backend: a run trains, in either mode, and an external server cannot take the weights of a step"},
 		{"engine.threads=-1", "engine.threads: must be"},
 		{"engine.max_sequences=0", "engine.max_sequences: must be"},
 		{"engine.trainer_ranks=2", "engine.trainer_ranks: this build"},

@@ -15,8 +15,9 @@
 // otherwise: it serves the model by name, and the context that is needed; it takes token ids and adds none; it answers with the ids it
 // sampled; records are as wide as needed, cover the distribution that was sampled from (temperature included, nothing
 // truncated) and agree with the log-probabilities of scored text; stop tokens end a turn and are part of it. What a server
-// samples when its record says something else cannot be seen in a few requests, and whether it has the right weights is known only to
-// who compares Score with a record of another engine, as policy.Host does with every version.
+// samples when its record says something else cannot be seen in a few requests, nor, later, too small a log-probability of a token
+// outside of its record. Whether it has the right weights is known only to who compares Score with a record of another engine, as
+// policy.Host does with every version.
 //
 // While it runs, every answer is checked again. A server that is gone, hangs, or breaks off is Lost, one that is too busy is
 // Busy, and answers that contradict the request or themselves are Infrastructure: all of these are tried again and none becomes a
