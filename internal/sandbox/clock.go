@@ -40,7 +40,10 @@ func (m *meter) processorTime() time.Duration {
 }
 
 // reading is what a program has used so far.
-type reading struct{ wall, delay, charged, cpu time.Duration }
+type reading struct {
+	wall, delay, charged, cpu time.Duration
+	total                     time.Duration // processor time, the start of the interpreter included
+}
 
 // read measures at the time now. A process does not wait while one of its threads runs, so charged time is at
 // least the processor time: many waiting threads do not buy more of it.
@@ -55,7 +58,8 @@ func (m *meter) read(now time.Time) reading {
 	for _, d := range m.delays {
 		sum += d
 	}
-	r := reading{wall: max(0, now.Sub(m.began)), cpu: max(0, m.processorTime()-m.cpuBase)}
+	total := m.processorTime()
+	r := reading{wall: max(0, now.Sub(m.began)), cpu: max(0, total-m.cpuBase), total: total}
 	r.charged = max(r.wall-max(0, sum), min(r.wall, r.cpu))
 	r.delay = r.wall - r.charged
 	return r

@@ -29,8 +29,37 @@ func TestLimits_aStarvedProgramGetsNoVerdict(t *testing.T) {
 			t.Errorf("%s: time up %v, starved %v; want %v, %v", name, timeUp, starved, tt.timeUp, tt.starved)
 		}
 	}
+	short := Limits{Time: time.Second / 2}
+	if timeUp, starved := short.expired(at(30*time.Second, 0), 1); timeUp || starved {
+		t.Error("a short limit makes the wait for a core short")
+	}
+	if _, starved := short.expired(at(31*time.Second, 0), 1); !starved {
+		t.Error("a short limit never ends a starved program")
+	}
 	r := &run{limits: l, starved: true, last: running, meter: &meter{}}
 	if res, err := r.result(exit{}, at(31*time.Second, time.Second)); err == nil {
 		t.Errorf("a starved program got the verdict %s", res.Outcome)
+	}
+}
+
+// What the kernel's net ends has used its time, also if the worker heard of its start only then; another SIGKILL is the program's own.
+func TestClassify_killedByTheNet(t *testing.T) {
+	t.Parallel()
+	l := Limits{Time: 500 * time.Millisecond, Output: 1, Memory: 1 << 30}
+	r := &run{limits: l, last: running, meter: &meter{}}
+	for _, tt := range []struct {
+		signal int
+		total  time.Duration
+		want   Outcome
+	}{
+		{9, 2 * time.Second, TimeLimit},
+		{24, 2 * time.Second, TimeLimit},
+		{9, 300 * time.Millisecond, RuntimeError},
+		{11, 2 * time.Second, RuntimeError},
+	} {
+		used := reading{wall: 80 * time.Millisecond, charged: 80 * time.Millisecond, cpu: 80 * time.Millisecond, total: tt.total}
+		if got := r.classify(Result{ExitCode: -1, Signal: tt.signal}, used); got != tt.want {
+			t.Errorf("signal %d after %s: %s, want %s", tt.signal, tt.total, got, tt.want)
+		}
 	}
 }

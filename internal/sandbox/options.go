@@ -33,16 +33,25 @@ func (l Limits) orElse(d Limits) Limits {
 // with ten times more work than cores gets here, or a program that plays with its threads.
 func (l Limits) wallCap() time.Duration { return 10*l.Time + time.Second }
 
+// cpuNet is the processor time after which the kernel ends a program that we, on a busy machine, have not ended yet: whole seconds,
+// start-up and rounding included. A worker that hears late of a program's start still knows by it whose fault the end was.
+func (l Limits) cpuNet() time.Duration { return l.Time.Truncate(time.Second) + 2*time.Second }
+
+// patient is the least wall time after which a program can be starved: programs with many threads may have the cores for seconds.
+const patient = 31 * time.Second
+
 // expired says whether a program is to be ended. timeUp: its time is used, or it has had threads and reached wallCap. starved: a
-// program that never had a second thread waited for a core until wallCap. It cannot do that to itself, so it is no verdict.
+// program that never had a second thread waited for a core until wallCap, and for long. It cannot do that to itself, so it is no verdict.
 func (l Limits) expired(used reading, mostTasks int) (timeUp, starved bool) {
 	switch {
 	case used.charged >= l.Time:
 		return true, false
 	case used.wall < l.wallCap():
 		return false, false
+	case mostTasks > 1:
+		return true, false
 	}
-	return mostTasks > 1, mostTasks <= 1
+	return false, used.wall >= patient
 }
 
 const (

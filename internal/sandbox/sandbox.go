@@ -232,7 +232,7 @@ func (s *Sandbox) argv() []string {
 func (s *Sandbox) params(l Limits, slot int) confine.Params {
 	p := confine.Params{
 		User: -1, Memory: uint64(l.Memory), //nolint:gosec // positive
-		CPU:   uint64(l.Time.Seconds()) + 2, // start-up and rounding included
+		CPU:   uint64(l.cpuNet().Seconds()),
 		Stack: stackSize, Files: openFiles, Tasks: confine.Keep,
 	}
 	if len(s.users.ids) > 0 {

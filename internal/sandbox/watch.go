@@ -227,6 +227,9 @@ func (r *run) result(e exit, used reading) (Result, error) {
 	return res, nil
 }
 
+// tolerance is how far two of the kernel's clocks of processor time may be apart.
+const tolerance = 100 * time.Millisecond
+
 // classify names the cause. Which kind of failure a failed program gets can be influenced by it (it may
 // print MemoryError, or send itself a signal); that it failed, and that a limit was passed, cannot.
 func (r *run) classify(res Result, used reading) Outcome {
@@ -235,7 +238,7 @@ func (r *run) classify(res Result, used reading) Outcome {
 	switch {
 	case res.StdoutBytes > r.limits.Output || res.StderrBytes > r.limits.Output:
 		return OutputLimit
-	case r.timeUp || used.charged > r.limits.Time || killed && used.cpu >= r.limits.Time:
+	case r.timeUp || used.charged > r.limits.Time || killed && used.cpu >= r.limits.Time || killed && used.total >= r.limits.cpuNet()-tolerance:
 		return TimeLimit
 	case signal == unix.SIGSYS || r.crowded:
 		return Policy
