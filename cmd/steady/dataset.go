@@ -20,6 +20,7 @@ type datasetCmd struct {
 	Decisions datasetDecisionsCmd `cmd:"" help:"Print the decision for every input row."`
 	Show      datasetShowCmd      `cmd:"" help:"Print a problem, or why a row was dropped."`
 	Check     datasetCheckCmd     `cmd:"" help:"Verify digests, that the splits are disjoint under every key, and that prompts hold statements only."`
+	LCB       datasetLCBCmd       `cmd:"" name:"lcb" help:"Print LiveCodeBench's problems as a list of excluded problems, or verify its files."`
 	Funnel    datasetFunnelCmd    `cmd:"" help:"Print or draw how many rows each rule dropped."`
 }
 

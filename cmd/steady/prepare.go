@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/steadyrl/steady/config"
 	"github.com/steadyrl/steady/internal/chat"
 	"github.com/steadyrl/steady/internal/dataset"
+	"github.com/steadyrl/steady/internal/dataset/lcb"
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/judge"
 	"github.com/steadyrl/steady/internal/sandbox"
@@ -23,6 +23,7 @@ type datasetPrepareCmd struct {
 	sandboxFlags
 	Shards    []string `required:"" placeholder:"FILE,..." help:"Parquet shards in the schema of BAAI/TACO, in this order."`
 	Exclude   string   `placeholder:"FILE" help:"JSON Lines of excluded problems: {\"platform\"}, {\"url\"} or {\"text\"}."`
+	LCB       string   `name:"lcb" placeholder:"DIR" help:"Directory with LiveCodeBench's test.jsonl to test6.jsonl (release_v6); its problems are excluded too."`
 	Tokenizer string   `required:"" type:"path" placeholder:"DIR" help:"Directory with the tokenizer.json of the model; prompts are counted with it."`
 	Out       string   `required:"" type:"path" placeholder:"DIR" help:"Directory of the data set, new or empty. Unfinished work lies in DIR.work."`
 	Train     int      `default:"2000" help:"Training problems."`
@@ -75,7 +76,7 @@ func (c *datasetPrepareCmd) Run(ctx context.Context, s *streams) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	excluded, err := c.excluded()
+	excluded, err := c.excluded(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -103,28 +104,44 @@ func (c *datasetPrepareCmd) Run(ctx context.Context, s *streams) error {
 		fmt.Fprintf(s.err, "warning: %d of %d rows are good: %d for training and %d for dev, wanted were %d and %d; a run that wants as many refuses this data set\n",
 			m.Good, m.Rows, m.Train, m.Dev, c.Train, c.Dev)
 	}
+	if excluded != nil {
+		fmt.Fprintf(s.err, "%d identities of excluded problems were compared, %d rows have one\n", m.Exclusions, m.Count(dataset.Excluded))
+	}
 	_, err = fmt.Fprintf(s.out, "%d rows, %d good: %d for training, %d for dev, in %s\n", m.Rows, m.Good, m.Train, m.Dev, c.Out)
 	return err
 }
 
 // excluded joins the lists of excluded problems; nil without one.
-func (c *datasetPrepareCmd) excluded() (map[string]bool, error) {
-	if c.Exclude == "" {
-		return nil, nil
+func (c *datasetPrepareCmd) excluded(ctx context.Context, s *streams) (map[string]bool, error) {
+	var set map[string]bool
+	if c.Exclude != "" {
+		f, err := openInput(c.Exclude)
+		if err != nil {
+			return nil, fault.New(fault.Invalid, "", "--exclude: %w", err).WithHint("give a JSON Lines file of identities, or leave it out")
+		}
+		defer f.Close() //nolint:errcheck // only read
+		if set, err = dataset.ReadExcluded(f); err != nil {
+			return nil, fault.New(fault.Invalid, "", "--exclude: %s: %w", c.Exclude, err).
+				WithHint(`give a JSON Lines file of identities, for example {"platform": "atcoder:abc387_f"}`)
+		}
 	}
-	f, err := openInput(c.Exclude)
+	if c.LCB == "" {
+		return set, nil
+	}
+	if set == nil {
+		set = map[string]bool{}
+	}
+	before, n := len(set), 0
+	err := readLCB(ctx, s, c.LCB, lcb.Options{}, func(_ string, p *lcb.Problem) error {
+		n++
+		dataset.Exclude(set, p.Exclusion())
+		return nil
+	})
 	if err != nil {
-		return nil, fault.New(fault.Invalid, "", "--exclude: %w", err).WithHint("give a JSON Lines file of identities, or leave it out")
+		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // only read
-	set, err := dataset.ReadExcluded(f)
-	if err != nil {
-		return nil, fault.New(fault.Invalid, "", "--exclude: %s: %w", c.Exclude, err).
-			WithHint(`give a JSON Lines file of identities, for example {"platform": "atcoder:abc387_f"}`)
-	}
-	out := map[string]bool{}
-	maps.Copy(out, set)
-	return out, nil
+	fmt.Fprintf(s.err, "%d problems of LiveCodeBench are excluded, %d new identities\n", n, len(set)-before)
+	return set, nil
 }
 
 func (c *datasetPrepareCmd) inputs(ctx context.Context) ([]dataset.Input, error) {

@@ -15,6 +15,16 @@ type Stage struct {
 	Left    int
 }
 
+// Count is the number of rows with a reason.
+func (m *Manifest) Count(r Reason) int {
+	for _, c := range m.Reasons {
+		if c.Name == string(r) {
+			return c.Rows
+		}
+	}
+	return 0
+}
+
 // Funnel lists the rules that dropped a row, in their order.
 func (m *Manifest) Funnel() []Stage {
 	left := m.Rows

@@ -1,0 +1,57 @@
+package lcb
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/steadyrl/steady/internal/fault"
+)
+
+// Files are the files of release_v6, in their order; release_vN has the first N.
+func Files() []string {
+	return []string{"test.jsonl", "test2.jsonl", "test3.jsonl", "test4.jsonl", "test5.jsonl", "test6.jsonl"}
+}
+
+// ReleaseRows is the number of problems of release_v6.
+const ReleaseRows = 1055
+
+// ReadDir gives the problems of the files of a directory to each, with the file's name, and returns the files that are missing. Errors: NotFound (none of the files
+// is there), those of Read, naming the file, and the context's.
+func ReadDir(ctx context.Context, dir string, o Options, each func(file string, p *Problem) error) (missing []string, err error) {
+	for _, name := range Files() {
+		f, err := os.Open(filepath.Join(dir, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			missing = append(missing, name)
+			continue
+		}
+		if err != nil {
+			return nil, fault.New(fault.Invalid, "lcb.ReadDir", "%w", err)
+		}
+		err = Read(contextReader{ctx, f}, o, func(p *Problem) error { return each(name, p) })
+		_ = f.Close() // only read
+		if err != nil {
+			return nil, fault.New(fault.KindOf(err), "lcb.ReadDir", "%s: %w", name, err).WithHint("%s", fault.HintOf(err))
+		}
+	}
+	if len(missing) == len(Files()) {
+		return nil, fault.New(fault.NotFound, "lcb.ReadDir", "%s has none of LiveCodeBench's files, such as %s", dir, missing[0]).
+			WithHint("give the directory of livecodebench/code_generation_lite")
+	}
+	return missing, nil
+}
+
+type contextReader struct {
+	ctx context.Context //nolint:containedctx // a reader has no other way to be stopped
+	r   io.Reader
+}
+
+func (c contextReader) Read(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.r.Read(p)
+}
