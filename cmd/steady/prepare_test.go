@@ -221,3 +221,77 @@ func TestDatasetPrepare_refusals(t *testing.T) {
 		})
 	}
 }
+
+// lcbDir makes a directory with two problems of LiveCodeBench, of which one is a problem of additions in other words.
+func lcbDir(t *testing.T, dir string) string {
+	t.Helper()
+	out := filepath.Join(dir, "lcb")
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// Compressed JSON of one test.
+	private := "eJyLrlbKzCsoLVGyUlAyVNJRUMovLUHmlqQWl5RUFqSCBIpLUjLzlGpjAZinD9Y="
+	for name, text := range map[string]string{
+		"test.jsonl": `{"question_title": "T", "question_content": "read a number from the first line, and print this number plus 3... and NOTHING else", "platform": "atcoder", ` +
+			`"question_id": "abc400_a", "contest_date": "2024-01-02T00:00:00", "starter_code": "", "public_test_cases": "[]", "private_test_cases": "` + private + `"}`,
+		"test6.jsonl": `{"question_title": "Two Sum", "question_content": "", "platform": "leetcode", "question_id": "1", "contest_date": "2025-01-02T00:00:00", ` +
+			`"starter_code": "class S", "public_test_cases": "[]", "private_test_cases": "[]"}`,
+	} {
+		if err := os.WriteFile(filepath.Join(out, name), []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}
+
+// Problems of LiveCodeBench are excluded from its files, or by the list that is made of them: the same data set comes out.
+func TestDatasetPrepare_withoutLiveCodeBench(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("runs programs")
+	}
+	dir := t.TempDir()
+	additions(t, filepath.Join(dir, "a.parquet"), 5)
+	additions(t, filepath.Join(dir, "b.parquet"), 2)
+	files := lcbDir(t, dir)
+	var list, out, errOut bytes.Buffer
+	if code := run([]string{"dataset", "lcb", files}, &list, &errOut); code != exitDone || !strings.Contains(errOut.String(), "warning: test2.jsonl, test3.jsonl") {
+		t.Fatalf("status %d, %s", code, &errOut)
+	}
+	if want := `{"platform":"leetcode:two-sum"}`; strings.Count(list.String(), "\n") != 2 || !strings.Contains(list.String(), want) {
+		t.Errorf("the list is %s, want two lines, one of them %s", &list, want)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "list.jsonl"), list.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, args := range map[string][]string{"files": {"--lcb", files}, "list": {"--exclude", filepath.Join(dir, "list.jsonl")}} {
+		errOut.Reset()
+		if code := run(prepareArgs(dir, name, args...), &out, &errOut); code != exitDone || !strings.Contains(errOut.String(), "3 identities of excluded problems were compared, 1 rows have one") {
+			t.Errorf("%s: status %d, %s", name, code, &errOut)
+		}
+	}
+	got := filesOf(t, filepath.Join(dir, "files"))
+	if diff := cmp.Diff(got, filesOf(t, filepath.Join(dir, "list"))); diff != "" {
+		t.Errorf("by files and by list (-files +list):\n%s", diff)
+	}
+	out.Reset()
+	if code := run([]string{"dataset", "show", filepath.Join(dir, "files"), "a/00003"}, &out, &errOut); code != exitDone || !strings.HasPrefix(out.String(), "a/00003: excluded (text:readanumber") {
+		t.Errorf("status %d, %s", code, &out)
+	}
+
+	out.Reset()
+	want := []string{
+		"test.jsonl: 1 problems (1 atcoder, 0 leetcode, 0 codeforces; 0 functional) of 2024-01-02 to 2024-01-02, 0 public tests, 1 private tests (0 as JSON, 1 compressed, 0 pickled)",
+		"test6.jsonl: 1 problems (0 atcoder, 1 leetcode, 0 codeforces; 1 functional) of 2025-01-02 to 2025-01-02, 0 public tests, 0 private tests (1 as JSON, 0 compressed, 0 pickled)",
+		"2 problems; release_v6 has 1055",
+	}
+	if code := run([]string{"dataset", "lcb", files, "--tests"}, &out, &errOut); code != exitDone || out.String() != strings.Join(want, "\n")+"\n" {
+		t.Errorf("status %d, %s, want %q", code, &out, want)
+	}
+	for _, args := range [][]string{{"dataset", "lcb", dir}, {"dataset", "lcb", filepath.Join(dir, "absent")}, prepareArgs(dir, "o", "--lcb", dir)} {
+		errOut.Reset()
+		if code := run(args, &out, &errOut); code != exitUsage || !strings.Contains(errOut.String(), "try: ") {
+			t.Errorf("%q: status %d, %s", args, code, &errOut)
+		}
+	}
+}

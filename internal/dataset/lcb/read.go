@@ -42,7 +42,7 @@ func Read(r io.Reader, o Options, each func(*Problem) error) error {
 	if o.MaxCell == 0 {
 		o.MaxCell = 512 << 20
 	}
-	s := &scanner{r: bufio.NewReaderSize(r, 1<<20)}
+	s := &scanner{r: bufio.NewReaderSize(r, 64<<10)}
 	for line := 1; ; line++ {
 		p, err := s.problem(o)
 		switch {
