@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -317,9 +318,6 @@ func TestCheckOutput_leavesAnOldFileAsItIs(t *testing.T) {
 
 func TestReadOnlyPlaces_areRefused(t *testing.T) {
 	t.Parallel()
-	if os.Geteuid() == 0 {
-		t.Skip("the superuser may write everywhere")
-	}
 	b := newBench(t)
 	b.write("closed/old.html", "old")
 	for _, name := range []string{"closed/old.html", "closed"} {
@@ -328,16 +326,37 @@ func TestReadOnlyPlaces_areRefused(t *testing.T) {
 		}
 	}
 	t.Cleanup(func() { _ = os.Chmod(b.path("closed"), 0o700) }) //nolint:gosec // so that it can be removed
-	for name, err := range map[string]error{
-		"an old file":                   checkOutput("--out", b.path("closed/old.html")),
-		"a new file":                    checkOutput("--out", b.path("closed/new.html")),
-		"a directory":                   checkDir("--data", b.path("closed")),
-		"a new directory, further down": checkDir("--data", b.path("closed/a/b")),
-	} {
+	var got map[string]error
+	asUser(func() {
+		got = map[string]error{
+			"an old file":                   checkOutput("--out", b.path("closed/old.html")),
+			"a new file":                    checkOutput("--out", b.path("closed/new.html")),
+			"a directory":                   checkDir("--data", b.path("closed")),
+			"a new directory, further down": checkDir("--data", b.path("closed/a/b")),
+		}
+	})
+	for name, err := range got {
 		if text := explained(err); !strings.Contains(text, "permission denied") || !strings.Contains(text, "try: choose") {
 			t.Errorf("%s: %s", name, text)
 		}
 	}
+}
+
+// asUser calls f on a thread that has an ordinary user's rights on files, also where the tests run as the superuser.
+func asUser(f func()) {
+	if os.Geteuid() != 0 {
+		f()
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // for good: the thread ends with this goroutine
+		const nobody = 65534
+		_, _, _ = syscall.RawSyscall(syscall.SYS_SETFSUID, nobody, 0, 0) // the call has no error
+		f()
+	}()
+	<-done
 }
 
 // explained is what a person sees of an error.

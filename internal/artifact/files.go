@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/steadyrl/steady/internal/durable"
 	"github.com/steadyrl/steady/internal/fault"
 )
 
@@ -283,12 +284,7 @@ func makeDir(dir string) error {
 }
 
 func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return classify("artifact.Put", dir, err)
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil {
+	if err := durable.SyncDir(dir); err != nil {
 		return classify("artifact.Put", dir, err)
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/steadyrl/steady/internal/durable"
 	"github.com/steadyrl/steady/internal/engine"
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/model"
@@ -75,7 +76,10 @@ func Save(ctx context.Context, dir string, s *engine.State, meta Meta) error {
 	if err := os.Rename(tmp, dir); err != nil {
 		return classify(op, err)
 	}
-	return syncDir(parent)
+	if err := durable.SyncDir(parent); err != nil {
+		return classify(op, err)
+	}
+	return nil
 }
 
 func writeParts(ctx context.Context, dir string, s *engine.State, meta *Meta) error {
@@ -90,8 +94,8 @@ func writeParts(ctx context.Context, dir string, s *engine.State, meta *Meta) er
 		if err != nil {
 			return err
 		}
-		if err := writeSynced(filepath.Join(dir, part.name), data); err != nil {
-			return err
+		if err := durable.WriteNew(filepath.Join(dir, part.name), data); err != nil {
+			return classify("checkpoint.Save", err)
 		}
 		meta.Files = append(meta.Files, FileDigest{part.name, int64(len(data)), digest(data)})
 	}
@@ -99,10 +103,10 @@ func writeParts(ctx context.Context, dir string, s *engine.State, meta *Meta) er
 	if err != nil {
 		return fault.New(fault.Internal, "checkpoint.Save", "%w", err)
 	}
-	if err := writeSynced(filepath.Join(dir, MetaFile), append(data, '\n')); err != nil {
-		return err
+	if err := errors.Join(durable.WriteNew(filepath.Join(dir, MetaFile), append(data, '\n')), durable.SyncDir(dir)); err != nil {
+		return classify("checkpoint.Save", err)
 	}
-	return syncDir(dir)
+	return nil
 }
 
 // Load reads and verifies a checkpoint. Errors: NotFound (no checkpoint in dir), Corrupt (naming the file).
@@ -171,36 +175,6 @@ func read(ctx context.Context, dir string) (Meta, map[string][]byte, error) {
 func digest(data []byte) string {
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:])
-}
-
-func writeSynced(name string, data []byte) error {
-	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644) //nolint:gosec // as every file of the store
-	if err != nil {
-		return classify("checkpoint.Save", err)
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return classify("checkpoint.Save", err)
-	}
-	return nil
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return classify("checkpoint.Save", err)
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil {
-		return classify("checkpoint.Save", err)
-	}
-	return nil
 }
 
 func classify(op string, err error) error {

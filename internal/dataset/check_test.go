@@ -16,6 +16,7 @@ import (
 
 	"github.com/parquet-go/parquet-go"
 
+	"github.com/steadyrl/steady/internal/artifact"
 	"github.com/steadyrl/steady/internal/fault"
 )
 
@@ -36,7 +37,7 @@ func checkable(t *testing.T) (data []byte, dir string) {
 	r.Train, r.Dev = 8, 4
 	r.Run = passAll
 	w := workIn(t, t.TempDir())
-	in := Input{Name: "s.parquet", SHA256: digest(data), Size: int64(len(data))}
+	in := Input{Name: "s.parquet", SHA256: artifact.Digest(data), Size: int64(len(data))}
 	if _, err := r.Shard(t.Context(), w, 0, in, bytes.NewReader(data), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +67,7 @@ func forge[T any](t *testing.T, dir string, rows []T) string {
 	}
 	files[splitFile(Dev)] = shard(t, rows)
 	m.Files = maps.Clone(m.Files)
-	m.Files[splitFile(Dev)] = digest(files[splitFile(Dev)])
+	m.Files[splitFile(Dev)] = artifact.Digest(files[splitFile(Dev)])
 	if files[ManifestFile], err = encodeManifest(m); err != nil {
 		t.Fatal(err)
 	}
@@ -88,11 +89,11 @@ func TestCheck_countsWhatItLookedAt(t *testing.T) {
 	if f, err := Check(t.Context(), dir); err != nil || f != (Findings{Problems: 12, Tests: 24, Examples: 12}) {
 		t.Errorf("%+v, %v; want 12 problems, 24 tests, 12 examples", f, err)
 	}
-	in := Input{Name: "s.parquet", SHA256: digest(data), Size: int64(len(data))}
+	in := Input{Name: "s.parquet", SHA256: artifact.Digest(data), Size: int64(len(data))}
 	if f, err := Check(t.Context(), dir, Source{in, bytes.NewReader(data)}); err != nil || f.Compared != 12 {
 		t.Errorf("%+v, %v; want 12 compared", f, err)
 	}
-	in.SHA256 = digest(nil)
+	in.SHA256 = artifact.Digest(nil)
 	if _, err := Check(t.Context(), dir, Source{in, bytes.NewReader(data)}); !fault.Is(err, fault.Invalid) {
 		t.Errorf("another shard: %v, want Invalid", err)
 	}
@@ -135,7 +136,7 @@ func TestCheck_findsWhatDigestsDoNot(t *testing.T) {
 		"a solution":         {first(func(r *problemRow) { r.Prompt += "\n" + program }), "is not the statement", true},
 		"other tests":        {first(func(r *problemRow) { r.Tests = `[{"input":"1\n","output":"2\n"},{"input":"1","output":"2"}]` }), "saved tests", true},
 	} {
-		in := Input{Name: "s.parquet", SHA256: digest(data), Size: int64(len(data))}
+		in := Input{Name: "s.parquet", SHA256: artifact.Digest(data), Size: int64(len(data))}
 		_, err := Check(t.Context(), c.dir)
 		if c.shards {
 			if err != nil {

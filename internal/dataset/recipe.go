@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/steadyrl/steady/internal/artifact"
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/judge"
 )
@@ -44,18 +45,13 @@ func (r *Recipe) settings() (map[string]string, error) {
 		if err != nil {
 			return nil, fault.New(fault.Internal, "dataset.Recipe", "%w", err)
 		}
-		excluded = digest(text)
+		excluded = artifact.Digest(text)
 	}
 	return map[string]string{
 		"tokenizer": r.Tokenizer, "thinking": strconv.FormatBool(r.Thinking), "max_prompt": strconv.Itoa(r.MaxPrompt),
 		"solution_tries": strconv.Itoa(r.Tries), "train": strconv.Itoa(r.Train), "dev": strconv.Itoa(r.Dev),
 		"seed": strconv.FormatUint(r.Seed, 10), "python": r.Python, "excluded": excluded, "limits": r.Limits,
 	}, nil
-}
-
-func digest(text []byte) string {
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:])
 }
 
 // Key names the data set that comes out: a digest of the rules, the shards and the recipe. Errors: Invalid (two shards of one
@@ -88,7 +84,7 @@ func key(rules int, inputs []Input, settings map[string]string) (string, error) 
 	if err != nil {
 		return "", fault.New(fault.Internal, "dataset.Key", "%w", err)
 	}
-	return digest(text)[:24], nil
+	return artifact.Digest(text)[:24], nil
 }
 
 // Key is that of the recipe and the shards that the manifest is of. Errors: as Recipe.Key.
@@ -120,7 +116,7 @@ func ReadInput(ctx context.Context, f fs.File) (Input, error) {
 		return Input{}, fault.New(fault.Corrupt, op, "%w", err)
 	}
 	h := sha256.New()
-	n, err := io.Copy(h, contextReader{ctx, f})
+	n, err := io.Copy(h, ContextReader(ctx, f))
 	if ctx.Err() != nil {
 		return Input{}, ctx.Err()
 	}
@@ -129,6 +125,9 @@ func ReadInput(ctx context.Context, f fs.File) (Input, error) {
 	}
 	return Input{Name: st.Name(), SHA256: hex.EncodeToString(h.Sum(nil)), Size: n}, nil
 }
+
+// ContextReader reads from r until ctx ends.
+func ContextReader(ctx context.Context, r io.Reader) io.Reader { return contextReader{ctx, r} }
 
 type contextReader struct {
 	ctx context.Context //nolint:containedctx // a reader has no other way to be stopped

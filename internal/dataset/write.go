@@ -15,6 +15,7 @@ import (
 
 	"github.com/parquet-go/parquet-go"
 
+	"github.com/steadyrl/steady/internal/durable"
 	"github.com/steadyrl/steady/internal/fault"
 )
 
@@ -86,7 +87,7 @@ func (w *Work) write(ctx context.Context, dir string, rows []Checked, o FinishOp
 	if err != nil {
 		return m, err
 	}
-	if err := os.WriteFile(filepath.Join(dir, ManifestFile), text, 0o644); err != nil { //nolint:gosec // as every file of the store
+	if err := durable.WriteNew(filepath.Join(dir, ManifestFile), text); err != nil {
 		return m, fileError("dataset.Finish", err)
 	}
 	return m, nil
@@ -167,7 +168,7 @@ func appear(tmp, dir string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil { //nolint:gosec // as every directory of the store
 		return fileError(op, err)
 	}
-	if err := syncDir(tmp); err != nil {
+	if err := durable.SyncDir(tmp); err != nil {
 		return fileError(op, err)
 	}
 	_ = syscall.Rmdir(dir) // if it is empty; os.Rename wants none
@@ -176,7 +177,7 @@ func appear(tmp, dir string) error {
 		return same(tmp, dir)
 	}
 	if err == nil {
-		err = syncDir(filepath.Dir(dir))
+		err = durable.SyncDir(filepath.Dir(dir))
 	}
 	if err != nil {
 		return fileError(op, err)
@@ -196,15 +197,6 @@ func same(tmp, dir string) error {
 	}
 	_, err = Open(dir)
 	return err
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close() //nolint:errcheck // only synced
-	return d.Sync()
 }
 
 // fileError gives an error of the file system its kind.

@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/steadyrl/steady/internal/checkpoint"
+	"github.com/steadyrl/steady/internal/durable"
 	"github.com/steadyrl/steady/internal/engine"
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/model"
@@ -96,14 +97,14 @@ func install(tmp, out string, cert Certificate) error {
 	if err != nil {
 		return err
 	}
-	if err := writeSynced(filepath.Join(tmp, CertificateFile), data); err != nil {
-		return err
+	if err := durable.WriteNew(filepath.Join(tmp, CertificateFile), data); err != nil {
+		return classify(op, err)
 	}
 	if err := os.Chmod(tmp, 0o755); err != nil { //nolint:gosec // as every directory of the store
 		return classify(op, err)
 	}
-	if err := syncDir(tmp); err != nil {
-		return err
+	if err := durable.SyncDir(tmp); err != nil {
+		return classify(op, err)
 	}
 	if err := os.RemoveAll(out); err != nil {
 		return classify(op, err)
@@ -111,7 +112,10 @@ func install(tmp, out string, cert Certificate) error {
 	if err := os.Rename(tmp, out); err != nil {
 		return classify(op, err)
 	}
-	return syncDir(filepath.Dir(out))
+	if err := durable.SyncDir(filepath.Dir(out)); err != nil {
+		return classify(op, err)
+	}
+	return nil
 }
 
 // writeAll writes all files but the certificate and notes their digests.
@@ -128,7 +132,10 @@ func writeAll(ctx context.Context, dir string, o Options, master *model.Weights,
 			return err
 		}
 		cert.Files = append(cert.Files, File{Name: name, Role: role, Size: int64(len(data)), SHA256: digest(data)})
-		return writeSynced(filepath.Join(dir, name), data)
+		if err := durable.WriteNew(filepath.Join(dir, name), data); err != nil {
+			return classify("export.Export", err)
+		}
+		return nil
 	}
 	for _, name := range copied {
 		data, err := os.ReadFile(filepath.Join(o.BaseModel, name))
@@ -222,32 +229,6 @@ func digestFloats(x []float32) string {
 		buf = binary.LittleEndian.AppendUint32(buf, math.Float32bits(v))
 	}
 	return digest(buf)
-}
-
-func writeSynced(name string, data []byte) error {
-	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644) //nolint:gosec // an export is for other programs
-	if err != nil {
-		return classify("export.Export", err)
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err := errors.Join(err, f.Close()); err != nil {
-		return classify("export.Export", err)
-	}
-	return nil
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return classify("export.Export", err)
-	}
-	if err := errors.Join(d.Sync(), d.Close()); err != nil {
-		return classify("export.Export", err)
-	}
-	return nil
 }
 
 // classify gives an error of the file system its kind.

@@ -92,14 +92,15 @@ func check(line []byte) error {
 		}
 		return fmt.Errorf("it is not JSON: %w", err)
 	}
-	if at := halfSurrogate(line); at >= 0 {
+	if at := HalfSurrogate(line); at >= 0 {
 		return fmt.Errorf("the escape at byte %d is half a surrogate pair, which is no character", at+1)
 	}
 	return nil
 }
 
-// halfSurrogate returns the place of the first \uD800 to \uDFFF of valid JSON that is not in a pair, else -1.
-func halfSurrogate(line []byte) int {
+// HalfSurrogate returns the place of the first escape \uD800 to \uDFFF in valid JSON that is not in a pair, else -1. Decoding would
+// replace it.
+func HalfSurrogate(line []byte) int {
 	for i := 0; i < len(line); i++ {
 		if line[i] != '\\' {
 			continue

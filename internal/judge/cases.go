@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/jsonl"
 )
 
 // maxMistakes is how many mistakes of a file are told; the others are counted.
@@ -107,7 +108,7 @@ func parseCase(line []byte) (c Case, wrong []string) {
 	})
 	f.text("response_text", &c.Response)
 	f.read("tests", func(raw []byte) {
-		if kind := kindOfJSON(raw); kind != "a list" {
+		if jsonl.Kind(raw) != jsonl.List {
 			f.wrong = append(f.wrong, "tests: expected a list of objects with input and output, got "+describe(raw))
 			return
 		}
@@ -124,7 +125,7 @@ func (f *object) tests(raw []byte) []Test {
 	tests := make([]Test, len(items))
 	for i, item := range items {
 		path := "tests[" + strconv.Itoa(i) + "]"
-		if kind := kindOfJSON(item); kind != "an object" {
+		if jsonl.Kind(item) != jsonl.Object {
 			f.wrong = append(f.wrong, path+": expected an object with input and output, got "+describe(item))
 			continue
 		}
@@ -205,8 +206,8 @@ func syntax(line []byte) string {
 		}
 		return "expected an object, got no JSON: " + err.Error() + where
 	}
-	if kind := kindOfJSON(value); kind != "an object" {
-		return "expected an object, got " + kind
+	if jsonl.Kind(value) != jsonl.Object {
+		return "expected an object, got " + typeName(value)
 	}
 	if rest := bytes.TrimSpace(line[dec.InputOffset():]); len(rest) > 0 {
 		return "expected the end of the line after the object, got " + quote(string(rest))
@@ -216,72 +217,37 @@ func syntax(line []byte) string {
 
 // plainString decodes a JSON string; bad says what stands there instead.
 func plainString(raw []byte) (text, bad string) {
-	if kindOfJSON(raw) != "a string" || json.Unmarshal(raw, &text) != nil {
+	if jsonl.Kind(raw) != jsonl.String || json.Unmarshal(raw, &text) != nil {
 		return "", describe(raw)
 	}
-	if half := halfPair(raw); half != "" {
-		return "", "half of a surrogate pair, " + half + ", which is no text"
+	if at := jsonl.HalfSurrogate(raw); at >= 0 {
+		return "", "half of a surrogate pair, " + string(raw[at:at+6]) + ", which is no text"
 	}
 	return text, ""
-}
-
-// halfPair returns the first escape of a UTF-16 surrogate without its partner; decoding would replace it.
-func halfPair(raw []byte) string {
-	for i := 0; i < len(raw); i++ {
-		if raw[i] != '\\' {
-			continue
-		}
-		i++
-		if raw[i] != 'u' {
-			continue
-		}
-		unit := codeUnit(raw[i+1:])
-		switch {
-		case unit>>10 == 0xd800>>10 && bytes.HasPrefix(raw[i+5:], []byte(`\u`)) && codeUnit(raw[i+7:])>>10 == 0xdc00>>10:
-			i += 10
-		case unit>>11 == 0xd800>>11:
-			return string(raw[i-1 : i+5])
-		default:
-			i += 4
-		}
-	}
-	return ""
-}
-
-// codeUnit reads four hexadecimal digits, which valid JSON has there.
-func codeUnit(b []byte) uint64 {
-	n, _ := strconv.ParseUint(string(b[:min(4, len(b))]), 16, 16)
-	return n
 }
 
 func isWhole(raw []byte) bool {
 	return digits(bytes.TrimPrefix(raw, []byte("-"))) == len(bytes.TrimPrefix(raw, []byte("-")))
 }
 
-func kindOfJSON(raw []byte) string {
-	switch raw[0] {
-	case '{':
-		return "an object"
-	case '[':
-		return "a list"
-	case '"':
-		return "a string"
-	case 'n':
-		return "null"
-	case 't', 'f':
-		return "true or false"
-	}
-	return "a number"
-}
-
 // describe names a value that is not what was expected; of strings and numbers it shows the beginning.
 func describe(raw []byte) string {
-	if kind := kindOfJSON(raw); kind != "a string" && kind != "a number" {
-		return kind
-	} else if kind == "a string" {
+	switch jsonl.Kind(raw) {
+	case jsonl.String:
 		return "the string " + shorten(string(raw))
+	case jsonl.Number:
+		return "the number " + shorten(string(raw))
+	default:
+		return typeName(raw)
 	}
-	return "the number " + shorten(string(raw))
+}
+
+// typeName names the type of a value.
+func typeName(raw []byte) string {
+	if kind := jsonl.Kind(raw); kind != jsonl.Boolean {
+		return kind
+	}
+	return "true or false"
 }
 
 func quote(s string) string { return strconv.Quote(shorten(s)) }

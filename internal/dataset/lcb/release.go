@@ -3,11 +3,11 @@ package lcb
 import (
 	"context"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 
+	"github.com/steadyrl/steady/internal/dataset"
 	"github.com/steadyrl/steady/internal/fault"
 )
 
@@ -31,7 +31,7 @@ func ReadDir(ctx context.Context, dir string, o Options, each func(file string, 
 		if err != nil {
 			return nil, fault.New(fault.Invalid, "lcb.ReadDir", "%w", err)
 		}
-		err = Read(contextReader{ctx, f}, o, func(p *Problem) error { return each(name, p) })
+		err = Read(dataset.ContextReader(ctx, f), o, func(p *Problem) error { return each(name, p) })
 		_ = f.Close() // only read
 		if err != nil {
 			return nil, fault.New(fault.KindOf(err), "lcb.ReadDir", "%s: %w", name, err).WithHint("%s", fault.HintOf(err))
@@ -42,16 +42,4 @@ func ReadDir(ctx context.Context, dir string, o Options, each func(file string, 
 			WithHint("give the directory of livecodebench/code_generation_lite")
 	}
 	return missing, nil
-}
-
-type contextReader struct {
-	ctx context.Context //nolint:containedctx // a reader has no other way to be stopped
-	r   io.Reader
-}
-
-func (c contextReader) Read(p []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return c.r.Read(p)
 }

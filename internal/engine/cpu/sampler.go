@@ -3,7 +3,6 @@ package cpu
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -135,7 +134,7 @@ func (s *Sampler) poke() {
 
 // Generate implements engine.Sampler.
 func (s *Sampler) Generate(ctx context.Context, req engine.Request, sink func(engine.Token) error) (engine.Finish, error) {
-	if err := s.check(&req); err != nil {
+	if err := req.Check("cpu.Generate", s.room()); err != nil {
 		return "", err
 	}
 	req.Stop = slices.Clone(req.Stop)
@@ -169,7 +168,7 @@ func (s *Sampler) Score(ctx context.Context, tokens []int32) ([]float32, error) 
 	if len(tokens) == 0 {
 		return nil, fault.New(fault.Invalid, op, "no tokens")
 	}
-	if err := s.checkTokens(tokens, len(tokens), op); err != nil {
+	if err := s.room().Check(op, tokens, 0); err != nil {
 		return nil, err
 	}
 	if len(tokens) == 1 {
@@ -186,32 +185,9 @@ func (s *Sampler) Score(ctx context.Context, tokens []int32) ([]float32, error) 
 	return e.scores, e.err
 }
 
-func (s *Sampler) check(req *engine.Request) error {
-	const op = "cpu.Generate"
-	switch {
-	case len(req.Tokens) == 0:
-		return fault.New(fault.Invalid, op, "the prefix is empty")
-	case req.MaxNew < 1:
-		return fault.New(fault.Invalid, op, "max_new is %d, want at least 1", req.MaxNew)
-	case !(req.Temperature > 0) || math.IsInf(req.Temperature, 0):
-		return fault.New(fault.Invalid, op, "temperature is %v, want a finite number above 0", req.Temperature)
-	case req.TopK < 0 || req.TopK > s.core.cfg.Vocab:
-		return fault.New(fault.Invalid, op, "top_k is %d, the vocabulary has %d", req.TopK, s.core.cfg.Vocab)
-	}
-	return s.checkTokens(req.Tokens, len(req.Tokens)+req.MaxNew, op)
-}
-
-func (s *Sampler) checkTokens(tokens []int32, length int, op string) error {
-	for i, id := range tokens {
-		if id < 0 || int(id) >= s.core.cfg.Vocab {
-			return fault.New(fault.Invalid, op, "token %d has id %d, the vocabulary has %d", i, id, s.core.cfg.Vocab)
-		}
-	}
-	if length > s.core.cfg.MaxPosition {
-		return fault.New(fault.Exhausted, op, "%d tokens are asked for, the model has %d positions", length, s.core.cfg.MaxPosition).
-			WithHint("shorten the prompt or lower the number of new tokens")
-	}
-	return nil
+func (s *Sampler) room() engine.Room {
+	c := s.core.cfg
+	return engine.Room{Vocab: c.Vocab, TopK: c.Vocab, Tokens: c.MaxPosition}
 }
 
 func (s *Sampler) submit(ctx context.Context, seq *sequence, op string) error {

@@ -179,17 +179,7 @@ func (s *Sampler) poke() {
 // Generate implements engine.Sampler.
 func (s *Sampler) Generate(ctx context.Context, req engine.Request, sink func(engine.Token) error) (engine.Finish, error) {
 	const op = "cuda.Generate"
-	switch {
-	case len(req.Tokens) == 0:
-		return "", fault.New(fault.Invalid, op, "the prefix is empty")
-	case req.MaxNew < 1:
-		return "", fault.New(fault.Invalid, op, "max_new is %d, want at least 1", req.MaxNew)
-	case !(req.Temperature > 0) || math.IsInf(req.Temperature, 0):
-		return "", fault.New(fault.Invalid, op, "temperature is %v, want a finite number above 0", req.Temperature)
-	case req.TopK < 0 || req.TopK > s.cfg.Vocab:
-		return "", fault.New(fault.Invalid, op, "top_k is %d, the vocabulary has %d", req.TopK, s.cfg.Vocab)
-	}
-	if err := s.checkTokens(req.Tokens, len(req.Tokens)+req.MaxNew, op); err != nil {
+	if err := req.Check(op, s.room()); err != nil {
 		return "", err
 	}
 	req.Stop = slices.Clone(req.Stop)
@@ -221,7 +211,7 @@ func (s *Sampler) Score(ctx context.Context, tokens []int32) ([]float32, error) 
 	if len(tokens) == 0 {
 		return nil, fault.New(fault.Invalid, op, "no tokens")
 	}
-	if err := s.checkTokens(tokens, len(tokens), op); err != nil {
+	if err := s.room().Check(op, tokens, 0); err != nil {
 		return nil, err
 	}
 	if len(tokens) == 1 {
@@ -243,17 +233,9 @@ func (s *Sampler) newSequence(req engine.Request, tokens []int32, length int) *s
 	return &sequence{req: req, tokens: slices.Clone(tokens), need: pad(length, pageTokens) / pageTokens, out: make(chan event, 2)}
 }
 
-func (s *Sampler) checkTokens(tokens []int32, length int, op string) error {
-	for i, id := range tokens {
-		if id < 0 || int(id) >= s.cfg.Vocab {
-			return fault.New(fault.Invalid, op, "token %d has id %d, the vocabulary has %d", i, id, s.cfg.Vocab)
-		}
-	}
-	if most := min(s.cfg.MaxPosition, s.gpu.pages*pageTokens); length > most {
-		return fault.New(fault.Exhausted, op, "%d tokens are asked for, the model and the cache have room for %d", length, most).
-			WithHint("shorten the prompt or lower the number of new tokens")
-	}
-	return nil
+// room is that of the model and of the cache.
+func (s *Sampler) room() engine.Room {
+	return engine.Room{Vocab: s.cfg.Vocab, TopK: s.cfg.Vocab, Tokens: min(s.cfg.MaxPosition, s.gpu.pages*pageTokens)}
 }
 
 func (s *Sampler) submit(ctx context.Context, seq *sequence, op string) error {

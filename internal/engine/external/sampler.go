@@ -115,23 +115,12 @@ func (s *Sampler) check(req engine.Request) error {
 	if req.PinVersion != nil && *req.PinVersion != s.o.Version {
 		return fault.New(fault.Stale, op, "the server serves version %d, asked for is %d", s.o.Version, *req.PinVersion)
 	}
-	if len(req.Tokens) == 0 || req.MaxNew < 1 || !(req.Temperature > 0) || math.IsInf(req.Temperature, 0) || req.TopK < 0 || req.TopK > s.o.TopK {
-		return fault.New(fault.Invalid, op, "%d tokens, max new %d, temperature %v, record of %d; records of up to %d were proved",
-			len(req.Tokens), req.MaxNew, req.Temperature, req.TopK, s.o.TopK)
-	}
-	if len(req.Tokens)+req.MaxNew > s.o.Context {
-		return fault.New(fault.Exhausted, op, "%d tokens and %d new ones, the context has %d", len(req.Tokens), req.MaxNew, s.o.Context)
-	}
-	return s.checkTokens(op, req.Tokens)
+	return req.Check(op, s.room())
 }
 
-func (s *Sampler) checkTokens(op string, tokens []int32) error {
-	for i, id := range tokens {
-		if id < 0 || int(id) >= s.o.Config.Vocab {
-			return fault.New(fault.Invalid, op, "token %d has id %d, the vocabulary has %d", i, id, s.o.Config.Vocab)
-		}
-	}
-	return nil
+// room is that of the server, as it was proved.
+func (s *Sampler) room() engine.Room {
+	return engine.Room{Vocab: s.o.Config.Vocab, TopK: s.o.TopK, Tokens: s.o.Context}
 }
 
 // agrees compares what an answer says about its request with the request.
@@ -191,7 +180,7 @@ func (s *Sampler) token(t token, k int) (engine.Token, error) {
 
 // record orders the record of a token, most probable first, and checks it.
 func (s *Sampler) record(t token) (ids []int32, lps []float32, err error) {
-	if err := s.checkTokens("external.Generate", []int32{t.id}); err != nil {
+	if err := s.room().Check("external.Generate", []int32{t.id}, 0); err != nil {
 		return nil, nil, broken("%w", err)
 	}
 	if err := rl.CheckLogProb(float32(t.lp)); err != nil {
@@ -246,10 +235,7 @@ func (s *Sampler) Score(ctx context.Context, tokens []int32) ([]float32, error) 
 	if len(tokens) == 0 {
 		return nil, fault.New(fault.Invalid, op, "no tokens")
 	}
-	if len(tokens) >= s.o.Context { // the server samples one more
-		return nil, fault.New(fault.Exhausted, op, "%d tokens and a new one, the context has %d", len(tokens), s.o.Context)
-	}
-	if err := s.checkTokens(op, tokens); err != nil {
+	if err := s.room().Check(op, tokens, 1); err != nil { // the server samples one more
 		return nil, err
 	}
 	path, body := s.d.score(s.o.Model, tokens)

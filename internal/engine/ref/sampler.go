@@ -78,7 +78,7 @@ func (s *Sampler) live(op string) (*params, int, error) {
 
 // Generate implements engine.Sampler.
 func (s *Sampler) Generate(ctx context.Context, req engine.Request, sink func(engine.Token) error) (engine.Finish, error) {
-	if err := s.check(req); err != nil {
+	if err := req.Check("ref.Generate", s.room()); err != nil {
 		return "", err
 	}
 	tokens := slices.Clone(req.Tokens)
@@ -110,25 +110,8 @@ func (s *Sampler) Generate(ctx context.Context, req engine.Request, sink func(en
 	return engine.FinishLength, nil
 }
 
-func (s *Sampler) check(req engine.Request) error {
-	const op = "ref.Generate"
-	if len(req.Tokens) == 0 || req.MaxNew < 1 || !(req.Temperature > 0) || math.IsInf(req.Temperature, 0) || req.TopK < 0 || req.TopK > s.cfg.Vocab {
-		return fault.New(fault.Invalid, op, "%d tokens, max new %d, temperature %v, top %d of a vocabulary of %d",
-			len(req.Tokens), req.MaxNew, req.Temperature, req.TopK, s.cfg.Vocab)
-	}
-	if len(req.Tokens)+req.MaxNew > s.cfg.MaxPosition {
-		return fault.New(fault.Exhausted, op, "%d tokens and %d new ones, the model has %d positions", len(req.Tokens), req.MaxNew, s.cfg.MaxPosition)
-	}
-	return s.checkTokens(op, req.Tokens)
-}
-
-func (s *Sampler) checkTokens(op string, tokens []int32) error {
-	for i, id := range tokens {
-		if id < 0 || int(id) >= s.cfg.Vocab {
-			return fault.New(fault.Invalid, op, "token %d has id %d, the vocabulary has %d", i, id, s.cfg.Vocab)
-		}
-	}
-	return nil
+func (s *Sampler) room() engine.Room {
+	return engine.Room{Vocab: s.cfg.Vocab, TopK: s.cfg.Vocab, Tokens: s.cfg.MaxPosition}
 }
 
 // draw samples by inverting the distribution in index order at u and records the k most probable tokens.
@@ -170,10 +153,7 @@ func (s *Sampler) Score(ctx context.Context, tokens []int32) ([]float32, error) 
 	if len(tokens) == 0 {
 		return nil, fault.New(fault.Invalid, op, "no tokens")
 	}
-	if len(tokens) > s.cfg.MaxPosition {
-		return nil, fault.New(fault.Exhausted, op, "%d tokens, the model has %d positions", len(tokens), s.cfg.MaxPosition)
-	}
-	if err := s.checkTokens(op, tokens); err != nil {
+	if err := s.room().Check(op, tokens, 0); err != nil {
 		return nil, err
 	}
 	tr := p.forward(tokens)
