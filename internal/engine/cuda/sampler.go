@@ -5,7 +5,6 @@ package cuda
 import (
 	"context"
 	"fmt"
-	"math"
 	"runtime"
 	"slices"
 	"sync"
