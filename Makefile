@@ -13,7 +13,7 @@ CUDA_ENV := CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CUDA_DIR)/include -Wno-deprecated-
 export CGO_ENABLED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build build-cuda kernels demo demo-model test check fmt unit e2e durability replay race golden docs bench fuzz qwen3-tokenizer docker clean clean-data
+.PHONY: help setup build build-cuda gpu kernels demo demo-model test check fmt unit e2e durability replay race golden docs bench fuzz qwen3-tokenizer docker clean clean-data
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,10 @@ $(BIN)/link/libcuda.a: internal/cudart/standin/libcuda.c internal/cudart/standin
 	@mkdir -p $(@D)
 	@$(CC) -O2 -fPIC -Wall -c -o $(@D)/libcuda.o $< && $(AR) rcs $@ $(@D)/libcuda.o
 
+gpu: $(BIN)/link/libcuda.a ## the GPU engine as far as `make test` goes: it compiles, and its float32 kernels pass the suite on the host (g++)
+	@$(STAGE) "vet cuda" env $(CUDA_ENV) $(GO) vet -tags cuda ./cmd/... ./internal/cudart/... ./internal/engine/cuda/...
+	@$(STAGE) "float32 kernels" env $(CUDA_ENV) $(GO) test -tags cuda -count=1 -run 'Conformance_float32' ./internal/engine/cuda
+
 kernels: $(BIN)/link/libcuda.a ## compile every GPU kernel with NVRTC, and run the GPU tests that need no GPU
 	@$(STAGE) kernels env $(CUDA_ENV) $(GO) test -tags cuda -count=1 ./internal/cudart/... ./internal/engine/cuda/...
 
@@ -48,6 +52,7 @@ demo-model: build ## rebuild the weights of the demo model, bit for bit
 test: ## everything that a machine without a GPU can check
 	@$(STAGE) "make check" $(MAKE) --no-print-directory check
 	@$(STAGE) "make unit" $(MAKE) --no-print-directory unit
+	@$(STAGE) "make gpu" $(MAKE) --no-print-directory gpu
 	@$(STAGE) "make build" $(MAKE) --no-print-directory build
 	@$(STAGE) "make e2e" $(MAKE) --no-print-directory e2e
 	@$(STAGE) "make durability" $(MAKE) --no-print-directory durability
