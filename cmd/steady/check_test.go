@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/steadyrl/steady/config"
 	"github.com/steadyrl/steady/internal/artifact"
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/record"
@@ -389,5 +390,34 @@ func TestExplain_showsEveryProblemAndEveryHintOnce(t *testing.T) {
 		if got := explained(tt.err); got != tt.want {
 			t.Errorf("%v:\n%swant:\n%s", tt.err, got, tt.want)
 		}
+	}
+}
+
+// A new run needs the model that its configuration names; one that goes on has what it needs in the store.
+func TestDemoCheck_aRunThatGoesOnNeedsNoModelDirectory(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	cfg, _, err := config.Load(config.Options{Recipe: "demo", Sets: []string{"model.path=" + b.path("gone")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := cfg.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := demoCmd{Name: "r", ReportTo: b.path("r.html"), serverFlags: serverFlags{Data: b.path("data"), Port: 7233, UIPort: 8233}}
+	if err := d.check(t.Context(), cfg, text); !strings.Contains(explained(err), "model.path") {
+		t.Errorf("a new run: %v, want that the model is not there", err)
+	}
+	store, err := artifact.NewFiles(filepath.Join(b.path("data"), "store"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := record.Layout{Run: "r", Lineage: "l0"}
+	if _, err := artifact.PutJSON(t.Context(), store, l.RunFile(), record.Run{Run: "r", ConfigDigest: artifact.Digest(text)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.check(t.Context(), cfg, text); err != nil {
+		t.Errorf("a run that goes on: %v", err)
 	}
 }

@@ -97,7 +97,7 @@ func (d *demoCmd) follow(c *config.Config) engineFlags {
 
 // check looks at all input before anything starts.
 func (d *demoCmd) check(ctx context.Context, cfg *config.Config, text []byte) error {
-	err := errors.Join(checkName("--run", d.Name), d.serverFlags.check(ctx), d.processFlags.check(ctx), checkOutput("--report", d.ReportTo), workers.CheckInputs(ctx, cfg))
+	err := errors.Join(checkName("--run", d.Name), d.serverFlags.check(ctx), d.processFlags.check(ctx), checkOutput("--report", d.ReportTo))
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (d *demoCmd) check(ctx context.Context, cfg *config.Config, text []byte) er
 		return err // a run that goes on found what it needed when it started
 	}
 	_, err = activities.FindParent(ctx, store, cfg)
-	return err
+	return errors.Join(err, workers.CheckInputs(ctx, cfg))
 }
 
 // sameConfig reports whether the store has a run of that name, and refuses one of another configuration.
