@@ -113,7 +113,7 @@ func save(t *testing.T, s artifact.Store, l record.Layout, step int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := checkpoint.Save(t.Context(), dir, tinyState(), checkpoint.Meta{Step: step}); err != nil {
+	if _, err := checkpoint.SaveState(t.Context(), dir, tinyState(), step); err != nil {
 		t.Fatal(err)
 	}
 }

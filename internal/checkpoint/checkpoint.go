@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -45,83 +46,128 @@ type FileDigest struct {
 	SHA256 string `json:"sha256"`
 }
 
-// Save writes the state of a step to dir. Idempotence: a directory that holds the same state already, and
-// verifies, stays; one that holds another state, or does not verify, is replaced.
+// Save writes the state of a step to dir, tensor by tensor. Of meta the caller gives Step, Updates and Config; it is returned complete.
+// Idempotence: a directory that holds the same state already, and verifies, stays; one that holds another state, or does not
+// verify, is replaced.
 //
-// Errors: Numeric (the state is not finite), Busy (disk full; nothing is half visible), and the file system's.
-func Save(ctx context.Context, dir string, s *engine.State, meta Meta) error {
+// Errors: Numeric (the state is not finite), Busy (disk full; nothing is half visible), the file system's and those of r.
+func Save(ctx context.Context, dir string, r engine.StateReader, meta Meta) (Meta, error) {
 	const op = "checkpoint.Save"
-	meta.Format, meta.Updates, meta.State, meta.Config = 1, s.Steps, weights.StateDigest(s), s.Master.Config
-	if old, err := Verify(ctx, dir); err == nil && old.State == meta.State && old.Step == meta.Step {
-		return nil
+	if old, err := Verify(ctx, dir); err == nil && old.Step == meta.Step {
+		now, err := weights.ReadStateDigest(meta.Config, r, meta.Updates)
+		if err != nil || now == old.State {
+			return old, err
+		}
 	}
 	parent := filepath.Dir(dir)
 	if err := os.MkdirAll(parent, 0o755); err != nil {
-		return classify(op, err)
+		return Meta{}, classify(op, err)
 	}
 	tmp, err := os.MkdirTemp(parent, ".tmp-")
 	if err != nil {
-		return classify(op, err)
+		return Meta{}, classify(op, err)
 	}
 	defer os.RemoveAll(tmp) //nolint:errcheck // gone after a successful rename
-	if err := writeParts(ctx, tmp, s, &meta); err != nil {
-		return err
+	if meta, err = writeParts(ctx, tmp, r, meta); err != nil {
+		return Meta{}, err
 	}
 	if err := os.Chmod(tmp, 0o755); err != nil { //nolint:gosec // as every directory of the store
-		return classify(op, err)
+		return Meta{}, classify(op, err)
 	}
 	if err := os.RemoveAll(dir); err != nil {
-		return classify(op, err)
+		return Meta{}, classify(op, err)
 	}
 	if err := os.Rename(tmp, dir); err != nil {
-		return classify(op, err)
+		return Meta{}, classify(op, err)
 	}
 	if err := durable.SyncDir(parent); err != nil {
-		return classify(op, err)
+		return Meta{}, classify(op, err)
 	}
-	return nil
+	return meta, nil
 }
 
-func writeParts(ctx context.Context, dir string, s *engine.State, meta *Meta) error {
-	for _, part := range []struct {
-		name string
-		w    *model.Weights
-	}{{MasterFile, s.Master}, {mFile, s.M}, {vFile, s.V}} {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		data, err := weights.Encode(part.w, weights.F32)
-		if err != nil {
-			return err
-		}
-		if err := durable.WriteNew(filepath.Join(dir, part.name), data); err != nil {
-			return classify("checkpoint.Save", err)
-		}
-		meta.Files = append(meta.Files, FileDigest{part.name, int64(len(data)), digest(data)})
+// SaveState is Save of a state in memory.
+func SaveState(ctx context.Context, dir string, s *engine.State, step int) (Meta, error) {
+	return Save(ctx, dir, s, Meta{Step: step, Updates: s.Steps, Config: s.Master.Config})
+}
+
+// fileOf names the file of a part.
+func fileOf(p engine.StatePart) string {
+	switch p {
+	case engine.FirstMoment:
+		return mFile
+	case engine.SecondMoment:
+		return vFile
 	}
+	return MasterFile
+}
+
+func writeParts(ctx context.Context, dir string, r engine.StateReader, meta Meta) (Meta, error) {
+	meta.Format, meta.Files = 1, nil
+	state := weights.NewStateDigest(meta.Config)
+	for _, part := range engine.StateParts() {
+		f, err := writePart(ctx, dir, part, r, meta.Config, state)
+		if err != nil {
+			return meta, err
+		}
+		meta.Files = append(meta.Files, f)
+	}
+	meta.State = state.Sum(meta.Updates)
 	data, err := json.MarshalIndent(meta, "", "  ")
 	if err != nil {
-		return fault.New(fault.Internal, "checkpoint.Save", "%w", err)
+		return meta, fault.New(fault.Internal, "checkpoint.Save", "%w", err)
 	}
 	if err := errors.Join(durable.WriteNew(filepath.Join(dir, MetaFile), append(data, '\n')), durable.SyncDir(dir)); err != nil {
-		return classify("checkpoint.Save", err)
+		return meta, classify("checkpoint.Save", err)
 	}
-	return nil
+	return meta, nil
 }
 
-// Load reads and verifies a checkpoint. Errors: NotFound (no checkpoint in dir), Corrupt (naming the file).
+func writePart(ctx context.Context, dir string, part engine.StatePart, r engine.StateReader, c model.Config, state *weights.PartialDigest) (FileDigest, error) {
+	specs := c.Tensors()
+	index := map[string]int{}
+	for i, s := range specs {
+		index[s.Name] = i
+	}
+	out := FileDigest{Name: fileOf(part)}
+	hash := sha256.New()
+	err := durable.Create(filepath.Join(dir, out.Name), func(f io.Writer) error {
+		return weights.Write(io.MultiWriter(f, hash, (*counter)(&out.Size)), specs, weights.F32, func(name string) ([]float32, error) {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			data, err := r.ReadState(part, index[name])
+			if err == nil {
+				state.Add(part, index[name], data)
+			}
+			return data, err
+		})
+	})
+	out.SHA256 = hex.EncodeToString(hash.Sum(nil))
+	if err != nil {
+		return out, classify("checkpoint.Save", err)
+	}
+	return out, nil
+}
+
+// counter counts what is written into it.
+type counter int64
+
+func (c *counter) Write(p []byte) (int, error) {
+	*c += counter(len(p))
+	return len(p), nil
+}
+
+// Load reads and verifies a checkpoint, one file after the other. Errors: NotFound (no checkpoint in dir), Corrupt (naming the file).
 func Load(ctx context.Context, dir string) (*engine.State, Meta, error) {
-	meta, files, err := read(ctx, dir)
+	meta, err := readMeta(dir)
 	if err != nil {
 		return nil, Meta{}, err
 	}
 	s := &engine.State{Steps: meta.Updates}
-	for _, part := range []struct {
-		name string
-		w    **model.Weights
-	}{{MasterFile, &s.Master}, {mFile, &s.M}, {vFile, &s.V}} {
-		if *part.w, err = weights.Decode(meta.Config, files[part.name]); err != nil {
-			return nil, Meta{}, fault.New(fault.Corrupt, "checkpoint.Load", "%s/%s: %w", dir, part.name, err)
+	for i, into := range []**model.Weights{&s.Master, &s.M, &s.V} {
+		if *into, err = load(ctx, dir, meta, i); err != nil {
+			return nil, Meta{}, err
 		}
 	}
 	if got := weights.StateDigest(s); got != meta.State {
@@ -130,46 +176,108 @@ func Load(ctx context.Context, dir string) (*engine.State, Meta, error) {
 	return s, meta, nil
 }
 
-// Verify checks every digest without keeping the state. Errors as Load.
-func Verify(ctx context.Context, dir string) (Meta, error) {
-	meta, _, err := read(ctx, dir)
-	return meta, err
+// LoadMaster reads the master weights and verifies every file. Errors as Load.
+func LoadMaster(ctx context.Context, dir string) (*model.Weights, Meta, error) {
+	meta, err := Verify(ctx, dir)
+	if err != nil {
+		return nil, Meta{}, err
+	}
+	w, err := load(ctx, dir, meta, 0)
+	return w, meta, err
 }
 
-func read(ctx context.Context, dir string) (Meta, map[string][]byte, error) {
+// load reads and verifies file i.
+func load(ctx context.Context, dir string, meta Meta, i int) (*model.Weights, error) {
+	f := meta.Files[i]
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	data, err := os.ReadFile(filepath.Join(dir, f.Name))
+	if err != nil {
+		return nil, unreadable(dir, f, err)
+	}
+	if int64(len(data)) != f.Size || digest(data) != f.SHA256 {
+		return nil, damaged(dir, f)
+	}
+	w, err := weights.Decode(meta.Config, data)
+	if err != nil {
+		return nil, fault.New(fault.Corrupt, "checkpoint.Load", "%s/%s: %w", dir, f.Name, err)
+	}
+	return w, nil
+}
+
+// Verify checks the digest of every file without holding one. Errors as Load.
+func Verify(ctx context.Context, dir string) (Meta, error) {
+	meta, err := readMeta(dir)
+	if err != nil {
+		return Meta{}, err
+	}
+	for _, f := range meta.Files {
+		if err := verify(ctx, dir, f); err != nil {
+			return Meta{}, err
+		}
+	}
+	return meta, nil
+}
+
+func verify(ctx context.Context, dir string, f FileDigest) error {
+	file, err := os.Open(filepath.Join(dir, f.Name))
+	if err != nil {
+		return unreadable(dir, f, err)
+	}
+	defer file.Close() //nolint:errcheck // was only read
+	hash := sha256.New()
+	var size int64
+	for err == nil {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		var n int64
+		n, err = io.CopyN(hash, file, 64<<20)
+		size += n
+	}
+	if !errors.Is(err, io.EOF) {
+		return unreadable(dir, f, err)
+	}
+	if size != f.Size || hex.EncodeToString(hash.Sum(nil)) != f.SHA256 {
+		return damaged(dir, f)
+	}
+	return nil
+}
+
+func damaged(dir string, f FileDigest) error {
+	return fault.New(fault.Corrupt, "checkpoint.Load", "%s/%s does not have its recorded digest", dir, f.Name)
+}
+
+func unreadable(dir string, f FileDigest, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fault.New(fault.Corrupt, "checkpoint.Load", "%s/%s is missing", dir, f.Name)
+	}
+	return classify("checkpoint.Load", err)
+}
+
+func readMeta(dir string) (Meta, error) {
 	const op = "checkpoint.Load"
 	data, err := os.ReadFile(filepath.Join(dir, MetaFile))
 	if err != nil {
-		return Meta{}, nil, classify(op, err)
+		return Meta{}, classify(op, err)
 	}
 	var meta Meta
 	if err := json.Unmarshal(data, &meta); err != nil {
-		return Meta{}, nil, fault.New(fault.Corrupt, op, "%s/%s: %w", dir, MetaFile, err)
+		return Meta{}, fault.New(fault.Corrupt, op, "%s/%s: %w", dir, MetaFile, err)
 	}
 	if meta.Format != 1 || len(meta.Files) != 3 {
-		return Meta{}, nil, fault.New(fault.Corrupt, op, "%s: format %d with %d files, want 1 with 3", dir, meta.Format, len(meta.Files))
+		return Meta{}, fault.New(fault.Corrupt, op, "%s: format %d with %d files, want 1 with 3", dir, meta.Format, len(meta.Files))
+	}
+	for i, p := range engine.StateParts() {
+		if meta.Files[i].Name != fileOf(p) {
+			return Meta{}, fault.New(fault.Corrupt, op, "%s: file %d is %q, want %s", dir, i, meta.Files[i].Name, fileOf(p))
+		}
 	}
 	if err := meta.Config.Check(); err != nil {
-		return Meta{}, nil, fault.New(fault.Corrupt, op, "%s: %w", dir, err)
+		return Meta{}, fault.New(fault.Corrupt, op, "%s: %w", dir, err)
 	}
-	files := map[string][]byte{}
-	for _, f := range meta.Files {
-		if err := ctx.Err(); err != nil {
-			return Meta{}, nil, err
-		}
-		data, err := os.ReadFile(filepath.Join(dir, filepath.Base(f.Name)))
-		if errors.Is(err, fs.ErrNotExist) {
-			return Meta{}, nil, fault.New(fault.Corrupt, op, "%s/%s is missing", dir, f.Name)
-		}
-		if err != nil {
-			return Meta{}, nil, classify(op, err)
-		}
-		if int64(len(data)) != f.Size || digest(data) != f.SHA256 {
-			return Meta{}, nil, fault.New(fault.Corrupt, op, "%s/%s does not have its recorded digest", dir, f.Name)
-		}
-		files[f.Name] = data
-	}
-	return meta, files, nil
+	return meta, nil
 }
 
 func digest(data []byte) string {
@@ -177,7 +285,11 @@ func digest(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
+// classify gives an error of the file system its kind; others have theirs.
 func classify(op string, err error) error {
+	if _, ok := errors.AsType[*fault.Error](err); ok || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return fault.New(fault.NotFound, op, "%w", err)

@@ -30,7 +30,7 @@ func TestSaveLoad_everyBitComesBack(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "checkpoints", "000007")
 	s := state(1, 7)
 	for range 2 { // the second finds the first and changes nothing
-		if err := checkpoint.Save(t.Context(), dir, s, checkpoint.Meta{Step: 7}); err != nil {
+		if _, err := checkpoint.SaveState(t.Context(), dir, s, 7); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -42,7 +42,7 @@ func TestSaveLoad_everyBitComesBack(t *testing.T) {
 		t.Errorf("state %v differs after a round trip", meta)
 	}
 	other := state(9, 7)
-	if err := checkpoint.Save(t.Context(), dir, other, checkpoint.Meta{Step: 7}); err != nil {
+	if _, err := checkpoint.SaveState(t.Context(), dir, other, 7); err != nil {
 		t.Fatal(err)
 	}
 	if meta, err := checkpoint.Verify(t.Context(), dir); err != nil || meta.State != weights.StateDigest(other) {
@@ -58,7 +58,7 @@ func TestLoad_everyDamageIsFound(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()
 	dir := filepath.Join(base, "c")
-	if err := checkpoint.Save(t.Context(), dir, state(1, 3), checkpoint.Meta{Step: 3}); err != nil {
+	if _, err := checkpoint.SaveState(t.Context(), dir, state(1, 3), 3); err != nil {
 		t.Fatal(err)
 	}
 	entries, err := os.ReadDir(dir)
@@ -104,7 +104,7 @@ func TestLoad_everyDamageIsFound(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, checkpoint.MasterFile), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := checkpoint.Save(t.Context(), dir, state(1, 3), checkpoint.Meta{Step: 3}); err != nil {
+	if _, err := checkpoint.SaveState(t.Context(), dir, state(1, 3), 3); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := checkpoint.Verify(t.Context(), dir); err != nil {
@@ -117,7 +117,7 @@ func TestSave_refusesAStateThatIsNotFinite(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "c")
 	s := state(1, 1)
 	s.V.Data[0][0] = float32(math.Inf(1))
-	if err := checkpoint.Save(t.Context(), dir, s, checkpoint.Meta{Step: 1}); !fault.Is(err, fault.Numeric) {
+	if _, err := checkpoint.SaveState(t.Context(), dir, s, 1); !fault.Is(err, fault.Numeric) {
 		t.Errorf("%v, want Numeric", err)
 	}
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {

@@ -4,17 +4,26 @@ package durable
 
 import (
 	"errors"
+	"io"
 	"os"
 )
 
 // WriteNew writes a file that must not exist, mode 0644, and returns when its bytes are on the device. Its name is safe after
 // SyncDir of its directory.
 func WriteNew(name string, data []byte) error {
+	return Create(name, func(w io.Writer) error {
+		_, err := w.Write(data)
+		return err
+	})
+}
+
+// Create is WriteNew of what write writes. An error of write is returned as it is, and leaves a part of the file behind.
+func Create(name string, write func(io.Writer) error) error {
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644) //nolint:gosec // what a run leaves is for other programs too
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(data)
+	err = write(f)
 	if err == nil {
 		err = f.Sync()
 	}

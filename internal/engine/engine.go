@@ -9,6 +9,7 @@ package engine
 import (
 	"context"
 
+	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/model"
 	"github.com/steadyrl/steady/internal/rl"
 	"github.com/steadyrl/steady/internal/rng"
@@ -166,4 +167,47 @@ type State struct {
 	Master *model.Weights // FP32 master weights
 	M, V   *model.Weights // first and second Adam moments
 	Steps  int            // updates applied
+}
+
+// StatePart names a part of a State.
+type StatePart string
+
+// The parts of a state.
+const (
+	Master       StatePart = "master"
+	FirstMoment  StatePart = "m"
+	SecondMoment StatePart = "v"
+)
+
+// StateParts lists the parts in the order of digests and files.
+func StateParts() []StatePart { return []StatePart{Master, FirstMoment, SecondMoment} }
+
+// StateReader reads a state tensor by tensor. A Trainer implements it where a second copy of a large state would not fit in memory.
+type StateReader interface {
+	// ReadState returns tensor i, in module order, of a part. The slice is valid until the next call, and must not be changed. Errors: Lost (the
+	// device failed, the trainer is closed).
+	ReadState(p StatePart, i int) ([]float32, error)
+}
+
+// ReadState implements StateReader. It fails only for a nil state, which a Trainer gives after a failure of its device (Lost).
+func (s *State) ReadState(p StatePart, i int) ([]float32, error) {
+	if s == nil {
+		return nil, fault.New(fault.Lost, "engine.ReadState", "the trainer has no state any more")
+	}
+	switch p {
+	case FirstMoment:
+		return s.M.Data[i], nil
+	case SecondMoment:
+		return s.V.Data[i], nil
+	}
+	return s.Master.Data[i], nil
+}
+
+// ReaderOf returns a reader of the trainer's state as it is now: the trainer itself where it can, else a copy. An update ends
+// what the reader is good for.
+func ReaderOf(t Trainer) StateReader {
+	if r, ok := t.(StateReader); ok {
+		return r
+	}
+	return t.State()
 }

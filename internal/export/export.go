@@ -55,7 +55,7 @@ func Export(ctx context.Context, o Options) (Certificate, error) {
 	if o.NewSampler == nil {
 		return Certificate{}, fault.New(fault.Internal, op, "no engine for the forward pass")
 	}
-	state, meta, err := checkpoint.Load(ctx, o.Checkpoint)
+	master, meta, err := checkpoint.LoadMaster(ctx, o.Checkpoint)
 	if err != nil {
 		return Certificate{}, err
 	}
@@ -76,12 +76,12 @@ func Export(ctx context.Context, o Options) (Certificate, error) {
 	defer os.RemoveAll(tmp) //nolint:errcheck // gone after a successful rename
 	cert := Certificate{
 		Format: 1, Run: o.Run, Step: o.Step, Updates: meta.Updates, SourceState: meta.State, DType: string(weights.BF16),
-		WeightsDigest: weights.Digest(state.Master),
+		WeightsDigest: weights.Digest(master),
 	}
-	if err := writeAll(ctx, tmp, o, state.Master, &cert); err != nil {
+	if err := writeAll(ctx, tmp, o, master, &cert); err != nil {
 		return Certificate{}, err
 	}
-	if err := prove(ctx, tmp, state.Master, o.NewSampler, &cert); err != nil {
+	if err := prove(ctx, tmp, master, o.NewSampler, &cert); err != nil {
 		return Certificate{}, err
 	}
 	if err := install(tmp, o.Out, cert); err != nil {

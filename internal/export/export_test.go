@@ -63,7 +63,7 @@ func newFixture(t *testing.T) fixture {
 	s := &engine.State{Master: model.NewWeights(config), M: model.NewWeights(config), V: model.NewWeights(config), Steps: 3}
 	s.Master.Init(5, 0.3)
 	ckpt := filepath.Join(root, "checkpoint")
-	if err := checkpoint.Save(t.Context(), ckpt, s, checkpoint.Meta{Step: 3}); err != nil {
+	if _, err := checkpoint.SaveState(t.Context(), ckpt, s, 3); err != nil {
 		t.Fatal(err)
 	}
 	return fixture{state: s, options: export.Options{
@@ -338,7 +338,7 @@ func TestExport_errorsLeaveNothing(t *testing.T) {
 		{"not finite in BF16", func(t *testing.T, f *fixture) {
 			t.Helper()
 			f.state.Master.Data[0][3] = 3.4e38
-			if err := checkpoint.Save(t.Context(), f.options.Checkpoint, f.state, checkpoint.Meta{Step: 3}); err != nil {
+			if _, err := checkpoint.SaveState(t.Context(), f.options.Checkpoint, f.state, 3); err != nil {
 				t.Fatal(err)
 			}
 		}, fault.Numeric},

@@ -11,7 +11,6 @@ import (
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/model"
 	"github.com/steadyrl/steady/internal/record"
-	"github.com/steadyrl/steady/internal/weights"
 )
 
 // Options configure a Host.
@@ -35,6 +34,7 @@ type Host struct {
 	mu      sync.Mutex
 	layout  record.Layout
 	trainer engine.Trainer // nil: nothing is loaded
+	config  model.Config   // of its model
 	step    int            // updates applied in the lineage; valid while trainer is not nil
 	last    last           // the update that made the state; zero after a restore
 	probe   engine.Sampler // of models of the configuration probes
@@ -99,8 +99,7 @@ func (h *Host) Update(ctx context.Context, l record.Layout, step int, ref artifa
 	h.last.replayed = out.Replayed
 	if recorded != nil {
 		out.Result, out.Recorded = *recorded, true
-		h.compare(ctx, *recorded)
-		return out, nil
+		return out, h.compare(ctx, *recorded)
 	}
 	out.Result, err = h.publish(ctx, step, ref, epoch)
 	return out, err
@@ -197,13 +196,20 @@ func (h *Host) train(ctx context.Context, step int, ref artifact.Ref) error {
 }
 
 // compare raises the alarm when a replayed step gives other weights than were recorded.
-func (h *Host) compare(ctx context.Context, want record.Result) {
-	if got := weights.StateDigest(h.trainer.State()); got != want.StateDigest {
+// Its error is that of reading the state.
+func (h *Host) compare(ctx context.Context, want record.Result) error {
+	got, err := h.stateDigest()
+	if err != nil {
+		h.forget()
+		return err
+	}
+	if got != want.StateDigest {
 		h.opts.Note(ctx, h.layout, record.Event{
 			Kind: record.ReplayMismatch, Where: h.opts.Name, Step: want.Step,
 			Message: "the replayed state has digest " + got + ", recorded was " + want.StateDigest + ": the run is no longer bit-exact",
 		})
 	}
+	return nil
 }
 
 func updateMetrics(b engine.Batch, m engine.StepMetrics, took time.Duration) record.UpdateMetrics {

@@ -19,8 +19,12 @@ func (h *Host) publish(ctx context.Context, step int, ref artifact.Ref, epoch in
 	if err != nil {
 		return record.Result{}, err
 	}
+	state, err := h.stateDigest()
+	if err != nil {
+		return record.Result{}, err
+	}
 	res := record.Result{
-		Step: step, BatchDigest: ref.Digest, StateDigest: weights.StateDigest(h.trainer.State()),
+		Step: step, BatchDigest: ref.Digest, StateDigest: state,
 		WeightsDigest: info.Digest, Weights: info.File, Metrics: h.last.metrics, Trainer: h.opts.Name, Replayed: h.last.replayed,
 	}
 	if err := record.CheckFinite(res); err != nil {

@@ -57,7 +57,7 @@ func (h *Host) replay(ctx context.Context, step int) error {
 		return err
 	}
 	if recorded != nil {
-		h.compare(ctx, *recorded)
+		return h.compare(ctx, *recorded)
 	}
 	return nil
 }
@@ -127,7 +127,8 @@ func (h *Host) rebuild(ctx context.Context, step int) error {
 		Kind: "rebuilt", Where: h.opts.Name, Step: first,
 		Message: fmt.Sprintf("no good checkpoint was left; that of step %d is made again from what the run began with", first),
 	})
-	return h.save(ctx, first)
+	_, err = h.save(ctx, first)
+	return err
 }
 
 func (h *Host) load(ctx context.Context, path string, step int) (*engine.State, error) {
@@ -150,7 +151,7 @@ func (h *Host) install(step int, state *engine.State) error {
 		_ = t.Close()
 		return err
 	}
-	h.trainer, h.step, h.last = t, step, last{}
+	h.trainer, h.config, h.step, h.last = t, state.Master.Config, step, last{}
 	return nil
 }
 
@@ -182,7 +183,7 @@ func (h *Host) Init(ctx context.Context, l record.Layout, step int) (record.Vers
 	if err := h.install(step, state); err != nil {
 		return record.Version{}, err
 	}
-	if err := h.save(ctx, step); err != nil {
+	if _, err := h.save(ctx, step); err != nil {
 		return record.Version{}, err
 	}
 	return h.writeVersion(ctx, step, epoch)
@@ -199,10 +200,8 @@ func (h *Host) Save(ctx context.Context, l record.Layout, step, epoch int) (dige
 	if _, replayed, err = h.reach(ctx, step); err != nil {
 		return "", 0, err
 	}
-	if err := h.save(ctx, step); err != nil {
-		return "", 0, err
-	}
-	return weights.StateDigest(h.trainer.State()), replayed, nil
+	digest, err = h.save(ctx, step)
+	return digest, replayed, err
 }
 
 // Mend makes the checkpoint of step again if it does not verify, by replay from an older one, and reports whether it had to.
@@ -229,16 +228,22 @@ func (h *Host) Mend(ctx context.Context, l record.Layout, step int) (bool, error
 	return true, err
 }
 
-func (h *Host) save(ctx context.Context, step int) error {
+// save writes the state held as the checkpoint of step, reads it again, and returns the state's digest.
+func (h *Host) save(ctx context.Context, step int) (string, error) {
 	dir, err := h.opts.Store.Path(h.layout.Checkpoint(step))
 	if err != nil {
-		return err
+		return "", err
 	}
-	if err := checkpoint.Save(ctx, dir, h.trainer.State(), checkpoint.Meta{Step: step}); err != nil {
-		return err
+	if _, err := checkpoint.Save(ctx, dir, engine.ReaderOf(h.trainer), checkpoint.Meta{Step: step, Updates: h.trainer.Steps(), Config: h.config}); err != nil {
+		return "", err
 	}
-	_, err = checkpoint.Verify(ctx, dir)
-	return err
+	meta, err := checkpoint.Verify(ctx, dir)
+	return meta.State, err
+}
+
+// stateDigest is that of the state held.
+func (h *Host) stateDigest() (string, error) {
+	return weights.ReadStateDigest(h.config, engine.ReaderOf(h.trainer), h.trainer.Steps())
 }
 
 // Checkpoints returns the steps that have a checkpoint in dir, ascending. A missing directory has none.

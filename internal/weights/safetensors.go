@@ -6,11 +6,13 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"slices"
 	"strings"
 
 	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/model"
 )
 
 // DType is a safetensors element type.
@@ -181,20 +183,34 @@ type Named struct {
 // WriteFile returns the bytes of a safetensors file: names sorted, compact header padded with spaces to eight
 // bytes. Errors: Invalid (a name twice), Numeric (an element is not finite in dtype).
 func WriteFile(tensors []Named, dtype DType) ([]byte, error) {
+	specs, data, size := make([]model.Spec, len(tensors)), map[string][]float32{}, 0
+	for i, t := range tensors {
+		specs[i], data[t.Name] = model.Spec{Name: t.Name, Shape: t.Shape}, t.Data
+		size += len(t.Data) * dtype.size()
+	}
+	var out bytes.Buffer
+	out.Grow(size + 256*len(tensors))
+	err := Write(&out, specs, dtype, func(name string) ([]float32, error) { return data[name], nil })
+	return out.Bytes(), err
+}
+
+// Write writes the safetensors file of WriteFile to w and asks for each tensor when its turn comes, in the order of the names.
+// Errors: those of WriteFile, of get and of w.
+func Write(w io.Writer, specs []model.Spec, dtype DType, get func(name string) ([]float32, error)) error {
 	const op = "weights.WriteFile"
-	sorted := slices.Clone(tensors)
-	slices.SortFunc(sorted, func(a, b Named) int { return strings.Compare(a.Name, b.Name) })
+	sorted := slices.Clone(specs)
+	slices.SortFunc(sorted, func(a, b model.Spec) int { return strings.Compare(a.Name, b.Name) })
 	var header strings.Builder
 	header.WriteString(`{"__metadata__":{"format":"pt"}`)
 	offset := 0
 	for i, t := range sorted {
 		if i > 0 && sorted[i-1].Name == t.Name {
-			return nil, fault.New(fault.Invalid, op, "tensor %s twice", t.Name)
+			return fault.New(fault.Invalid, op, "tensor %s twice", t.Name)
 		}
-		size := len(t.Data) * dtype.size()
+		size := t.Size() * dtype.size()
 		shape, err := json.Marshal(t.Shape)
 		if err != nil {
-			return nil, fault.New(fault.Internal, op, "%w", err)
+			return fault.New(fault.Internal, op, "%w", err)
 		}
 		fmt.Fprintf(&header, `,%q:{"dtype":%q,"shape":%s,"data_offsets":[%d,%d]}`, t.Name, dtype, shape, offset, offset+size)
 		offset += size
@@ -203,32 +219,50 @@ func WriteFile(tensors []Named, dtype DType) ([]byte, error) {
 	for header.Len()%8 != 0 {
 		header.WriteByte(' ')
 	}
-	out := make([]byte, 8, 8+header.Len()+offset)
-	binary.LittleEndian.PutUint64(out, uint64(header.Len())) //nolint:gosec // a length
-	out = append(out, header.String()...)
+	out := binary.LittleEndian.AppendUint64(nil, uint64(header.Len())) //nolint:gosec // a length
+	if _, err := w.Write(append(out, header.String()...)); err != nil {
+		return err
+	}
 	for _, t := range sorted {
-		var err error
-		if out, err = appendElements(out, t, dtype); err != nil {
-			return nil, err
+		data, err := get(t.Name)
+		if err != nil {
+			return err
+		}
+		if len(data) != t.Size() {
+			return fault.New(fault.Invalid, op, "tensor %s has %d elements and shape %v", t.Name, len(data), t.Shape)
+		}
+		if err := writeElements(w, t.Name, data, dtype); err != nil {
+			return err
 		}
 	}
-	return out, nil
+	return nil
 }
 
-func appendElements(out []byte, t Named, dtype DType) ([]byte, error) {
-	for i, x := range t.Data {
-		if dtype == BF16 {
-			h := ToBF16(x)
-			if h&0x7f80 == 0x7f80 {
-				return nil, fault.New(fault.Numeric, "weights.WriteFile", "tensor %s has %v at element %d, which is not finite in BF16", t.Name, x, i)
+func writeElements(w io.Writer, name string, data []float32, dtype DType) error {
+	const chunk = 1 << 16
+	buf := make([]byte, 0, 4*min(chunk, len(data)))
+	for at := 0; at < len(data); at += chunk {
+		part := data[at:min(at+chunk, len(data))]
+		for i, x := range part {
+			if notFiniteIn(x, dtype) {
+				where := ""
+				if dtype == BF16 {
+					where = ", which is not finite in BF16"
+				}
+				return fault.New(fault.Numeric, "weights.WriteFile", "tensor %s has %v at element %d%s", name, x, at+i, where)
 			}
-			out = binary.LittleEndian.AppendUint16(out, h)
-			continue
 		}
-		if b := math.Float32bits(x); b&0x7f800000 == 0x7f800000 {
-			return nil, fault.New(fault.Numeric, "weights.WriteFile", "tensor %s has %v at element %d", t.Name, x, i)
+		if _, err := w.Write(appendRaw(buf, part, dtype)); err != nil {
+			return err
 		}
-		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(x))
 	}
-	return out, nil
+	return nil
+}
+
+// notFiniteIn reports whether x, rounded to dtype, is infinite or NaN.
+func notFiniteIn(x float32, dtype DType) bool {
+	if dtype == BF16 {
+		return ToBF16(x)&0x7f80 == 0x7f80
+	}
+	return math.Float32bits(x)&0x7f800000 == 0x7f800000
 }

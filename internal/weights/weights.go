@@ -1,14 +1,9 @@
 package weights
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"fmt"
-	"hash"
 	"math"
 
-	"github.com/steadyrl/steady/internal/engine"
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/model"
 )
@@ -88,48 +83,6 @@ func sameBits(a, b []float32) bool {
 		}
 	}
 	return true
-}
-
-// Digest returns the SHA-256 of the BF16 form of w: every tensor's name, shape and elements in module order.
-func Digest(w *model.Weights) string {
-	h := sha256.New()
-	for i, s := range w.Specs {
-		hashTensor(h, s, w.Data[i], BF16)
-	}
-	return hex.EncodeToString(h.Sum(nil))
-}
-
-// StateDigest returns the SHA-256 of a trainer's whole state: FP32 master weights, both moments, step counter.
-func StateDigest(s *engine.State) string {
-	h := sha256.New()
-	for _, part := range []struct {
-		name string
-		w    *model.Weights
-	}{{"master", s.Master}, {"m", s.M}, {"v", s.V}} {
-		fmt.Fprintf(h, "%s\n", part.name)
-		for i, spec := range part.w.Specs {
-			hashTensor(h, spec, part.w.Data[i], F32)
-		}
-	}
-	fmt.Fprintf(h, "steps %d\n", s.Steps)
-	return hex.EncodeToString(h.Sum(nil))
-}
-
-func hashTensor(h hash.Hash, s model.Spec, data []float32, dtype DType) {
-	fmt.Fprintf(h, "%s %v %s\n", s.Name, s.Shape, dtype)
-	buf := make([]byte, 0, 1<<16)
-	for _, x := range data {
-		if dtype == BF16 {
-			buf = binary.LittleEndian.AppendUint16(buf, ToBF16(x))
-		} else {
-			buf = binary.LittleEndian.AppendUint32(buf, math.Float32bits(x))
-		}
-		if len(buf) > 1<<16-8 {
-			h.Write(buf)
-			buf = buf[:0]
-		}
-	}
-	h.Write(buf)
 }
 
 // Round returns a copy of w with every element rounded to BF16: the published form.
