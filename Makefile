@@ -37,7 +37,7 @@ $(BIN)/link/libcuda.a: internal/cudart/standin/libcuda.c internal/cudart/standin
 	@$(CC) -O2 -fPIC -Wall -c -o $(@D)/libcuda.o $< && $(AR) rcs $@ $(@D)/libcuda.o
 
 gpu: $(BIN)/link/libcuda.a ## the GPU engine as far as `make test` goes: it compiles, and its float32 kernels pass the suite on the host (g++)
-	@$(STAGE) "vet cuda" env $(CUDA_ENV) $(GO) vet -tags cuda ./cmd/... ./internal/cudart/... ./internal/engine/cuda/...
+	@$(STAGE) "vet cuda" env $(CUDA_ENV) $(GO) vet -tags cuda ./cmd/... ./workers/... ./internal/cudart/... ./internal/engine/cuda/...
 	@$(STAGE) "float32 kernels" env $(CUDA_ENV) $(GO) test -tags cuda -count=1 -run 'Conformance_float32' ./internal/engine/cuda
 
 kernels: $(BIN)/link/libcuda.a ## compile every GPU kernel with NVRTC, and run the GPU tests that need no GPU

@@ -18,7 +18,7 @@ import (
 // share one.
 type Runs struct {
 	Store artifact.Store
-	// Backend is the engine of this worker; a run that asks for another one is Invalid here.
+	// Backend is the engine of this worker; a run that asks for another one is Invalid here. Empty for a worker without an engine.
 	Backend string
 	// Self is the record of this process, which every run that it serves gets. Without a host none is written.
 	Self record.Worker
@@ -62,7 +62,7 @@ func (r *Runs) Of(ctx context.Context, k contract.RunKey) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.Engine.Backend != r.Backend {
+	if r.Backend != "" && c.Engine.Backend != r.Backend {
 		return nil, fault.New(fault.Invalid, "activities.Runs", "run %s needs the engine %q, this worker has %q", k.Run, c.Engine.Backend, r.Backend).
 			WithHint("start workers with --engine %s", c.Engine.Backend)
 	}

@@ -134,12 +134,10 @@ func (c *Config) checkRun(v *checker) {
 
 func (c *Config) checkInputs(v *checker) {
 	v.wantToRun(c.Model.Path != "", "model.path", "must be given", c.Model.Path)
-	v.wantToRun(c.Engine.Backend != "cuda", "engine.backend",
-		"this build has no CUDA engine, only cpu and ref (a GPU recipe can be printed, not run)", c.Engine.Backend)
 	v.want(c.Engine.Backend != "external", "engine.backend",
 		"a run trains, in either mode, and an external server cannot take the weights of a step: use cpu or ref", c.Engine.Backend)
-	if c.Engine.Backend != "cuda" && c.Engine.Backend != "external" {
-		v.oneOf("engine.backend", c.Engine.Backend, "cpu", "ref")
+	if c.Engine.Backend != "external" {
+		v.oneOf("engine.backend", c.Engine.Backend, "cpu", "ref", "cuda")
 	}
 	atLeast(v, "engine.threads", c.Engine.Threads, 0)
 	atMost(v, "engine.threads", c.Engine.Threads, MostThreads)

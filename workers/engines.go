@@ -25,6 +25,20 @@ type factory struct {
 	about   string // backend, and what decides about its speed
 	sampler func(model.Config) (engine.Sampler, error)
 	trainer func(model.Config, *model.Weights) (engine.Trainer, error)
+	// probe makes an engine that scores one short prompt at a time; nil for sampler.
+	probe func(model.Config) (engine.Sampler, error)
+	// most engines of a rollout host at once; 0 for the default.
+	most int
+	// tolerance of a version's probe, in nats; 0 for equal bits.
+	tolerance float64
+}
+
+// prober makes the engine for probes and short forward passes.
+func (f factory) prober(c model.Config) (engine.Sampler, error) {
+	if f.probe != nil {
+		return f.probe(c)
+	}
+	return f.sampler(c)
 }
 
 func engines(o Options) (factory, error) {
@@ -38,8 +52,10 @@ func engines(o Options) (factory, error) {
 		}, nil
 	case "ref":
 		return factory{about: "ref", sampler: ref.NewSampler, trainer: ref.NewTrainer}, nil
+	case "cuda":
+		return cudaEngines(o)
 	}
-	return factory{}, fault.New(fault.Invalid, "workers.engines", "unknown engine %q", o.Backend).WithHint("this build has cpu and ref")
+	return factory{}, fault.New(fault.Invalid, "workers.engines", "unknown engine %q", o.Backend).WithHint("engines are cpu, ref and cuda")
 }
 
 // source loads policy versions for engines.

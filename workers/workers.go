@@ -37,8 +37,10 @@ type Options struct {
 	// Host names this process in queues, fences and events; it must be stable over restarts and unique
 	// among the processes with the role trainer.
 	Host string
-	// Backend is the engine: cpu or ref.
+	// Backend is the engine: cpu, ref or cuda.
 	Backend string
+	// GPU is for cuda.
+	GPU GPU
 	// Threads of the engine, 0 for all cores; MaxSequences generated at once.
 	Threads, MaxSequences int
 	// Python is the interpreter, "" for the default rule; Helper the program that starts a sandbox; Slots the
@@ -47,6 +49,16 @@ type Options struct {
 	Slots          int
 	Version        string // of the binary
 	Log            *zap.Logger
+}
+
+// GPU says which GPU the engines of a process use, and how.
+type GPU struct {
+	// Device is the number of the GPU, as the driver counts, or its UUID; "" for the first.
+	Device string
+	// CacheTokens bounds the tokens whose keys and values a sampler keeps; 0 for what memory allows.
+	CacheTokens int
+	// KernelDir keeps compiled kernels; "" to compile at every start.
+	KernelDir string
 }
 
 // Set is a running set of workers.
@@ -72,7 +84,10 @@ func (s *Set) start(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	runs := &activities.Runs{Store: o.Store, Backend: o.Backend, Self: record.Worker{Host: o.Host, Steady: o.Version, Engine: factory.about}}
+	runs := &activities.Runs{Store: o.Store, Self: record.Worker{Host: o.Host, Steady: o.Version, Engine: factory.about}}
+	if slices.Contains(o.Roles, RoleRollout) || slices.Contains(o.Roles, RoleTrainer) {
+		runs.Backend = o.Backend // other roles serve runs of every engine
+	}
 	notes := &activities.Notes{Store: o.Store, Host: o.Host}
 	if slices.ContainsFunc(o.Roles, func(r Role) bool { return r == RoleData || r == RoleRollout || r == RoleJudge }) {
 		if err := s.openSandbox(ctx, o); err != nil {
@@ -155,7 +170,7 @@ func (s *Set) data(o Options, runs *activities.Runs, notes *activities.Notes) er
 
 func (s *Set) rollout(o Options, runs *activities.Runs, notes *activities.Notes, f factory) error {
 	host := policy.NewHost(policy.Options{
-		Store: o.Store, Source: source{store: o.Store, factory: f},
+		Store: o.Store, Source: source{store: o.Store, factory: f}, Max: f.most, ProbeTolerance: f.tolerance,
 		OnSwap: func(l layout, version int, took time.Duration) {
 			o.Log.Debug("policy version live", zap.String("run_id", l.Run), zap.Int("policy_version", version), zap.Duration("took", took))
 		},
@@ -175,7 +190,7 @@ func (s *Set) judge(o Options, runs *activities.Runs, notes *activities.Notes) e
 
 func (s *Set) trainer(o Options, runs *activities.Runs, notes *activities.Notes, f factory) error {
 	host := learner.New(learner.Options{
-		Store: o.Store, Name: o.Host, NewTrainer: f.trainer, NewSampler: f.sampler,
+		Store: o.Store, Name: o.Host, NewTrainer: f.trainer, NewSampler: f.prober,
 		Initial: func(ctx context.Context, l layout) (int, *engine.State, error) {
 			return activities.InitialState(ctx, runs, assets{}, l)
 		},
@@ -187,7 +202,7 @@ func (s *Set) trainer(o Options, runs *activities.Runs, notes *activities.Notes,
 		Runs: runs, Notes: notes, Host: host, Queue: queue, Name: o.Host,
 		Open: func(ctx context.Context, id string) (bool, error) { return isOpen(ctx, o.Client, id) },
 		Export: func(ctx context.Context, e export.Options) (export.Certificate, error) {
-			e.NewSampler = f.sampler
+			e.NewSampler = f.prober
 			return export.Export(ctx, e)
 		},
 	}

@@ -30,8 +30,10 @@ type processFlags struct {
 
 // engineFlags choose the engine of a worker process.
 type engineFlags struct {
-	Engine       string `help:"Engine: cpu or ref." default:"cpu" enum:"cpu,ref"`
+	Engine       string `help:"Engine: cpu, ref, or cuda (in steady-cuda)." default:"cpu" enum:"cpu,ref,cuda"`
 	MaxSequences int    `help:"Sequences that one rollout engine generates at once." default:"64"`
+	Device       string `help:"GPU of the engine cuda: its number or UUID; default: the first." placeholder:"GPU"`
+	CacheTokens  int    `help:"Tokens whose keys and values a sampler on a GPU keeps; 0 for what memory allows."`
 	processFlags
 }
 
@@ -43,8 +45,18 @@ func (f engineFlags) workerOptions(c client.Client, namespace string, store arti
 	}
 	return workers.Options{
 		Client: c, Namespace: namespace, Store: store, Roles: roles, Host: host, Backend: f.Engine, Threads: f.Threads,
+		GPU:          workers.GPU{Device: f.Device, CacheTokens: f.CacheTokens, KernelDir: kernelDir()},
 		MaxSequences: f.MaxSequences, Python: f.Python, Helper: helper, Slots: f.Slots, Version: version(), Log: log,
 	}, nil
+}
+
+// kernelDir keeps compiled kernels in the user's cache; without one they are compiled at every start.
+func kernelDir() string {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "steady", "kernels")
 }
 
 func hostName() string {

@@ -27,6 +27,11 @@ type Trainer struct {
 	gpu    *trainGPU // belongs to the goroutine of run
 	broken error
 	end    error
+
+	// Of ReadState.
+	places map[string]place
+	specs  []model.Spec
+	page   []float32
 }
 
 var _ engine.Trainer = (*Trainer)(nil)

@@ -13,6 +13,7 @@ import (
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/model"
 	"github.com/steadyrl/steady/internal/rl"
+	"github.com/steadyrl/steady/internal/weights"
 )
 
 // objectives are all forms of the loss; names are for messages.
@@ -195,7 +196,12 @@ func optimizer(t *testing.T, h harness) {
 		if tr.Steps() != step+1 {
 			t.Errorf("Steps = %d, want %d", tr.Steps(), step+1)
 		}
-		if !tr.Published().Equal(round(tr.State().Master)) {
+		// A state that is read tensor by tensor is the state.
+		state := tr.State()
+		if got, err := weights.ReadStateDigest(h.cfg, engine.ReaderOf(tr), tr.Steps()); err != nil || got != weights.StateDigest(state) {
+			t.Errorf("step %d: the state read has digest %.12s, the copy %.12s, %v", step, got, weights.StateDigest(state), err)
+		}
+		if !tr.Published().Equal(round(state.Master)) {
 			t.Errorf("step %d: the published weights are not the BF16 rounding of the master weights", step)
 		}
 		if err := oracle.SetState(tr.State()); err != nil {

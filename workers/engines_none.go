@@ -1,0 +1,11 @@
+//go:build !cuda
+
+package workers
+
+import "github.com/steadyrl/steady/internal/fault"
+
+// cudaEngines refuses: this program was built without the tag cuda.
+func cudaEngines(Options) (factory, error) {
+	return factory{}, fault.New(fault.Invalid, "workers.engines", "this program was built without the CUDA engine").
+		WithHint("build bin/steady-cuda with `make build-cuda`, and start that")
+}
