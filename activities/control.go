@@ -54,6 +54,9 @@ func (c *Control) startRun(ctx context.Context, q contract.StartRunRequest, _ *B
 	if err != nil {
 		return contract.RunSpec{}, err
 	}
+	if err := c.Runs.serves(q.Run, cfg); err != nil {
+		return contract.RunSpec{}, err
+	}
 	l := record.Layout{Run: q.Run, Lineage: "l0"}
 	text, err := cfg.JSON()
 	if err != nil {

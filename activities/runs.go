@@ -62,9 +62,8 @@ func (r *Runs) Of(ctx context.Context, k contract.RunKey) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.Backend != "" && c.Engine.Backend != r.Backend {
-		return nil, fault.New(fault.Invalid, "activities.Runs", "run %s needs the engine %q, this worker has %q", k.Run, c.Engine.Backend, r.Backend).
-			WithHint("start workers with --engine %s", c.Engine.Backend)
+	if err := r.serves(k.Run, c); err != nil {
+		return nil, err
 	}
 	if r.known == nil || len(r.known) >= maxKnownRuns {
 		r.known = map[contract.RunKey]*Run{}
@@ -87,6 +86,20 @@ func (r *Runs) Of(ctx context.Context, k contract.RunKey) (*Run, error) {
 	}
 	r.known[k] = run
 	return run, nil
+}
+
+// serves refuses a run of another engine than this worker's.
+func (r *Runs) serves(run string, c *config.Config) error {
+	need := c.Engine.Backend
+	if r.Backend == "" || need == r.Backend {
+		return nil
+	}
+	program := ""
+	if need == "cuda" {
+		program = " of steady-cuda, which `make build-cuda` builds"
+	}
+	return fault.New(fault.Invalid, "activities.Runs", "run %s needs the engine %q (engine.backend), this worker has %q", run, need, r.Backend).
+		WithHint("start workers with --engine %s%s", need, program)
 }
 
 // unchanged compares the configuration and the files of the base model with the digests that the run recorded when it

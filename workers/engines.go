@@ -58,6 +58,12 @@ func engines(o Options) (factory, error) {
 	return factory{}, fault.New(fault.Invalid, "workers.engines", "unknown engine %q", o.Backend).WithHint("engines are cpu, ref and cuda")
 }
 
+// Trainers returns what makes trainers of o's engine; of o it reads Backend, Threads and GPU. Errors: Invalid, NotFound (no GPU), Infrastructure.
+func Trainers(o Options) (func(model.Config, *model.Weights) (engine.Trainer, error), error) {
+	f, err := engines(o)
+	return f.trainer, err
+}
+
 // source loads policy versions for engines.
 type source struct {
 	store artifact.Store

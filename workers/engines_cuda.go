@@ -16,6 +16,9 @@ import (
 // rounding to BF16 on another moves one by about a hundredth.
 const probeTolerance = 0.05
 
+// HasCUDA says whether this program was built with the CUDA engine.
+const HasCUDA = true
+
 // cudaEngines are those of one GPU.
 func cudaEngines(o Options) (factory, error) {
 	device, err := cudart.Choose(o.GPU.Device, os.Getenv("STEADY_CUDA_DRIVER"))

@@ -4,6 +4,9 @@ package workers
 
 import "github.com/steadyrl/steady/internal/fault"
 
+// HasCUDA says whether this program was built with the CUDA engine.
+const HasCUDA = false
+
 // cudaEngines refuses: this program was built without the tag cuda.
 func cudaEngines(Options) (factory, error) {
 	return factory{}, fault.New(fault.Invalid, "workers.engines", "this program was built without the CUDA engine").

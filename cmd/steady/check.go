@@ -11,6 +11,7 @@ import (
 	"github.com/steadyrl/steady/internal/devserver"
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/sandbox"
+	"github.com/steadyrl/steady/workers"
 )
 
 // What a person typed is checked before anything starts. Every check returns an error of kind Invalid or NotFound that names the
@@ -131,7 +132,13 @@ func (f processFlags) check(ctx context.Context) error {
 
 // check looks at the flags of a worker process and its engine.
 func (f engineFlags) check(ctx context.Context) error {
-	return errors.Join(checkWithin("--max-sequences", f.MaxSequences, 1, config.MostSequences), f.processFlags.check(ctx))
+	var missing error
+	if f.Engine == "cuda" && !workers.HasCUDA {
+		missing = fault.New(fault.Invalid, "", "--engine cuda: this program was built without the CUDA engine").
+			WithHint("build bin/steady-cuda with `make build-cuda`, and use that")
+	}
+	return errors.Join(missing, checkWithin("--max-sequences", f.MaxSequences, 1, config.MostSequences),
+		checkAtLeast("--cache-tokens", f.CacheTokens, 0), f.processFlags.check(ctx))
 }
 
 // check looks at the flags of the development server.

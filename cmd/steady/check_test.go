@@ -113,7 +113,7 @@ func TestCommands_checkTheirInputFirst(t *testing.T) {
 		"demo -f DIR/absent":                                  "DIR/absent",
 		"demo -f DIR":                                         "is a directory",
 		"demo --recipe=nope":                                  "want one of demo, sc-taco",
-		"demo --recipe=sc-taco":                               "no CUDA engine",
+		"demo --recipe=sc-taco":                               "engine.trainer_ranks",
 		"demo --set=run.steps=-1":                             "run.steps: must be at least 1, got -1",
 		"demo --set=run.stepz=1":                              "unknown key",
 		"demo --set=run.init_run=nope":                        `no run "nope"`,
@@ -129,7 +129,7 @@ func TestCommands_checkTheirInputFirst(t *testing.T) {
 		"dev --port=1 --ui-port=1":                            "both 1",
 		"dev --port=65536":                                    "--port 65536",
 		"dev --data=DIR/file":                                 "DIR/file",
-		"dev --engine=cuda":                                   "cpu",
+		"dev --engine=cuda":                                   "make build-cuda",
 		"demo --threads=1000000000":                           "--threads 1000000000: want at least 0 and at most 4096",
 		"demo --slots=1000000000":                             "--slots 1000000000: want at least 0 and at most 4096",
 		"demo --set=rollout.group_size=100000000":             "rollout.group_size: must be at most 1024, got 100000000",
@@ -180,7 +180,7 @@ func TestCommands_checkTheirInputFirst(t *testing.T) {
 		"config print --recipe=sc-taco --set=data.dev=0":      "data.dev: must be at least 1, got 0",
 		"config print --recipe=demo --set=rollout.prefill=9 --json": "rollout.prefill: must be smaller",
 		"config validate":                  "model.path: must be given",
-		"config validate --recipe=sc-taco": "no CUDA engine",
+		"config validate --recipe=sc-taco": "engine.trainer_ranks",
 		"config validate -f DIR":           "is a directory",
 	} {
 		t.Run(args, func(t *testing.T) {

@@ -97,7 +97,7 @@ func (d *demoCmd) follow(c *config.Config) engineFlags {
 
 // check looks at all input before anything starts.
 func (d *demoCmd) check(ctx context.Context, cfg *config.Config, text []byte) error {
-	err := errors.Join(checkName("--run", d.Name), d.serverFlags.check(ctx), d.processFlags.check(ctx), checkOutput("--report", d.ReportTo))
+	err := errors.Join(checkName("--run", d.Name), d.serverFlags.check(ctx), d.follow(cfg).check(ctx), checkOutput("--report", d.ReportTo))
 	if err != nil {
 		return err
 	}

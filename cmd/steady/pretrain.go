@@ -8,17 +8,18 @@ import (
 
 	"github.com/steadyrl/steady/config"
 	"github.com/steadyrl/steady/internal/demo"
-	"github.com/steadyrl/steady/internal/engine"
-	"github.com/steadyrl/steady/internal/engine/cpu"
-	"github.com/steadyrl/steady/internal/model"
 	"github.com/steadyrl/steady/internal/pretrain"
 	"github.com/steadyrl/steady/internal/weights"
+	"github.com/steadyrl/steady/workers"
 )
 
 type pretrainCmd struct {
 	Out     string `help:"Directory of the model." default:"internal/demo/model" type:"path"`
 	Short   int    `help:"Steps without the tool section; default: those of the bundled model."`
 	Full    int    `help:"Steps with the prompt of a run; default: those of the bundled model."`
+	Size    string `help:"default: the bundled model, 0.9 M parameters; larger: 21 M, for a GPU." default:"default" enum:"default,larger"`
+	Engine  string `help:"Engine: cpu, or cuda (in steady-cuda)." default:"cpu" enum:"cpu,cuda"`
+	Device  string `help:"GPU of the engine cuda: its number or UUID; default: the first." placeholder:"GPU"`
 	Threads int    `help:"Threads; 0 for all cores. The result does not depend on it."`
 }
 
@@ -28,14 +29,18 @@ func (p *pretrainCmd) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	o := pretrain.Default()
+	if p.Size == "larger" {
+		o = pretrain.Larger()
+	}
 	if p.Short > 0 {
 		o.ShortSteps = p.Short
 	}
 	if p.Full > 0 {
 		o.FullSteps = p.Full
 	}
-	o.NewTrainer = func(c model.Config, w *model.Weights) (engine.Trainer, error) {
-		return cpu.NewTrainer(c, w, cpu.Options{Threads: p.Threads})
+	var err error
+	if o.NewTrainer, err = workers.Trainers(workers.Options{Backend: p.Engine, Threads: p.Threads, GPU: workers.GPU{Device: p.Device, KernelDir: kernelDir()}}); err != nil {
+		return err
 	}
 	one, mode := demo.Expected(o.Seed, o.Noise, 20)
 	fmt.Fprintf(s.out, "corpus: a perfect imitator is right in %.1f %% of its samples, %.1f %% of its most frequent answers\n", 100*one, 100*mode)

@@ -43,6 +43,14 @@ func Default() Options {
 	}
 }
 
+// Larger returns the options of a model of 21 M parameters, for a GPU: the same corpus, four times the width.
+func Larger() Options {
+	o := Default()
+	o.Model.Hidden, o.Model.Layers, o.Model.Heads, o.Model.KVHeads, o.Model.HeadDim, o.Model.Intermediate = 512, 7, 4, 2, 128, 1536
+	o.ShortSteps, o.FullSteps, o.LearningRate, o.MicroTokens = 600, 300, 6e-4, 16384
+	return o
+}
+
 // warmup is the number of steps in which the learning rate rises.
 const warmup = 50
 

@@ -281,7 +281,7 @@ func (s *site) refuse() {
 		"bad-value": {write("c.json", `{"recipe": "demo", "rollout": {"group_size": 0}}`), "rollout.group_size"},
 		"bad-model": {write("d.json", `{"recipe": "demo", "model": {"path": "/nonexistent/model"}}`), "model.path"},
 		"bad-data":  {s.input("e.json", "data.shards=["+broken+"]"), "broken.parquet"},
-		"no-gpu":    {write("f.json", `{"recipe": "sc-taco-1gpu"}`), "CUDA"},
+		"no-gpu":    {write("f.json", `{"recipe": "sc-taco-1gpu"}`), "engine.backend"},
 		"r1":        {s.input("g.json", "run.steps=3"), "init_run"}, // the id of a finished run
 	} {
 		s.start(id, c.input)
