@@ -17,7 +17,7 @@ type pretrainCmd struct {
 	Out     string `help:"Directory of the model." default:"internal/demo/model" type:"path"`
 	Short   int    `help:"Steps without the tool section; default: those of the bundled model."`
 	Full    int    `help:"Steps with the prompt of a run; default: those of the bundled model."`
-	Size    string `help:"default: the bundled model, 0.9 M parameters; larger: 21 M, for a GPU." default:"default" enum:"default,larger"`
+	Size    string `help:"default: the bundled model, 0.9 M parameters; larger: 22 M, for a GPU." default:"default" enum:"default,larger"`
 	Engine  string `help:"Engine: cpu, or cuda (in steady-cuda)." default:"cpu" enum:"cpu,cuda"`
 	Device  string `help:"GPU of the engine cuda: its number or UUID; default: the first." placeholder:"GPU"`
 	Threads int    `help:"Threads; 0 for all cores. The result does not depend on it."`

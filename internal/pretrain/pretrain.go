@@ -43,7 +43,7 @@ func Default() Options {
 	}
 }
 
-// Larger returns the options of a model of 21 M parameters, for a GPU: the same corpus, four times the width.
+// Larger returns the options of a model of 22 M parameters, for a GPU: the same corpus, four times the width.
 func Larger() Options {
 	o := Default()
 	o.Model.Hidden, o.Model.Layers, o.Model.Heads, o.Model.KVHeads, o.Model.HeadDim, o.Model.Intermediate = 512, 7, 4, 2, 128, 1536
