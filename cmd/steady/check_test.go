@@ -258,8 +258,8 @@ func TestConfigPrint_whatCannotRunHereIsAWarning(t *testing.T) {
 	for args, want := range map[string]string{
 		"config print --recipe=demo":           "",
 		"config print":                         "warning: cannot be run as it is: model.path",
-		"config print --recipe=sc-taco":        "warning: cannot be run as it is: engine.backend",
-		"config print --recipe=sc-taco --json": "warning: cannot be run as it is: engine.backend",
+		"config print --recipe=sc-taco":        "warning: cannot be run as it is: engine.trainer_ranks",
+		"config print --recipe=sc-taco --json": "warning: cannot be run as it is: engine.trainer_ranks",
 	} {
 		var out, errOut bytes.Buffer
 		code := run(strings.Fields(args), &out, &errOut)

@@ -29,17 +29,27 @@ func (c *judgeCmd) Run(ctx context.Context, s *streams) error {
 	}
 	defer box.Close() //nolint:errcheck // nothing runs any more
 	j := judge.New(judge.Options{Runner: box})
-	verdicts := make([]chan judge.Verdict, len(cases))
-	for i := range verdicts {
-		verdicts[i] = make(chan judge.Verdict, 1)
+	return sideBySide(ctx, len(cases), 2*box.Slots(), // a submission in the queue for each one that runs
+		func(ctx context.Context, i int) (judge.Verdict, error) {
+			return j.Judge(ctx, cases[i].Response, cases[i].Tests)
+		},
+		func(i int, v judge.Verdict) error { return printJSON(s.out, judged{cases[i].ID, v}) })
+}
+
+// sideBySide makes n things, atOnce at a time, and gives each to use, in order, as soon as it and all before it are there. The first error
+// ends all.
+func sideBySide[T any](ctx context.Context, n, atOnce int, produce func(ctx context.Context, i int) (T, error), use func(i int, v T) error) error {
+	made := make([]chan T, n)
+	for i := range made {
+		made[i] = make(chan T, 1)
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(2*box.Slots() + 1) // the printer, and a submission in the queue for each one that runs
+	g.SetLimit(atOnce + 1) // and the one that uses
 	g.Go(func() error {
-		for i, in := range cases {
+		for i := range made {
 			select {
-			case v := <-verdicts[i]:
-				if err := printJSON(s.out, judged{in.ID, v}); err != nil {
+			case v := <-made[i]:
+				if err := use(i, v); err != nil {
 					return err
 				}
 			case <-ctx.Done():
@@ -48,11 +58,11 @@ func (c *judgeCmd) Run(ctx context.Context, s *streams) error {
 		}
 		return nil
 	})
-	for i, in := range cases {
+	for i := range made {
 		g.Go(func() error {
-			v, err := j.Judge(ctx, in.Response, in.Tests)
+			v, err := produce(ctx, i)
 			if err == nil {
-				verdicts[i] <- v
+				made[i] <- v
 			}
 			return err
 		})
