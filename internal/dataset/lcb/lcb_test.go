@@ -201,7 +201,7 @@ func TestRead(t *testing.T) {
 	if diff := cmp.Diff([]Problem{want, want}, got); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
-	want.Public, want.Private = "[]", `x"]}`
+	want.Public, want.Private, want.Metadata = "[]", `x"]}`, `{"func_name": "f"}`
 	got, err = all(line+"\r\n", Options{Tests: true})
 	if diff := cmp.Diff([]Problem{want}, got); diff != "" || err != nil {
 		t.Errorf("with tests: %v (-want +got):\n%s", err, diff)

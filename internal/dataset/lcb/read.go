@@ -22,13 +22,16 @@ type Problem struct {
 	Date       string // contest_date, ISO
 	Starter    string // starter_code, empty for tasks of standard input and output
 	Difficulty string // easy, medium or hard
-	// Public and Private are the cells with the tests, as they are stored; only with Options.Tests.
-	Public, Private string
+	// Public and Private are the cells with the tests, as they are stored, Metadata a JSON object, with func_name if a function is
+	// called; only with Options.Tests.
+	Public, Private, Metadata string
 }
 
 // Options bound the work.
 type Options struct {
 	Tests bool // keep the cells with tests
+	// Want says, from the fields before a cell with tests, whether to keep the cell; nil keeps all.
+	Want func(*Problem) bool
 	// MaxText is the largest small field, MaxCell the largest cell with tests, in bytes; 0 means 4 MiB and 512 MiB.
 	MaxText, MaxCell int
 }
@@ -92,15 +95,15 @@ func (s *scanner) problem(o Options) (*Problem, error) {
 	}
 	limits := map[string]int{}
 	if o.Tests {
-		fields["public_test_cases"], fields["private_test_cases"] = &p.Public, &p.Private
+		fields["metadata"], fields["public_test_cases"], fields["private_test_cases"] = &p.Metadata, &p.Public, &p.Private
 		limits["public_test_cases"], limits["private_test_cases"] = o.MaxCell, o.MaxCell
 	}
 	err = s.object(func(key string) error {
 		to := fields[key]
-		if to == nil {
+		limit := limits[key]
+		if to == nil || limit > 0 && o.Want != nil && !o.Want(p) {
 			return s.skip()
 		}
-		limit := limits[key]
 		if limit == 0 {
 			limit = o.MaxText
 		}
