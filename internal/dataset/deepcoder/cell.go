@@ -140,8 +140,12 @@ func (d *decoder) test() error {
 func (d *decoder) columns() error {
 	var lists [2][]string
 	var n [2]int
+	var seen [2]bool
 	column := func(i int) error {
-		lists[i], n[i] = nil, 0
+		if seen[i] {
+			d.refuse(dataset.BadTests, "inputs or outputs are there twice")
+		}
+		seen[i] = true
 		if d.Peek() != literal.List {
 			d.refuse(dataset.BadTests, "inputs or outputs are no list")
 			return d.Skip()

@@ -172,7 +172,7 @@ func (r *Reader[T]) series(end byte, each func() error) (n int, comma bool, err 
 	}
 }
 
-// Skip reads a value that nobody wants.
+// Skip reads a value that nobody wants. It does not look at escapes.
 func (r *Reader[T]) Skip() error {
 	switch r.Peek() {
 	case Text:
@@ -350,6 +350,8 @@ func (r *Reader[T]) escape(at, to int) (n int, c rune) {
 		return 0, 0
 	}
 	switch first {
+	case '\n':
+		return 1, -1
 	case '\'':
 		return 1, '\''
 	case 'a':
