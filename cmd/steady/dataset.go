@@ -21,6 +21,7 @@ type datasetCmd struct {
 	Show      datasetShowCmd      `cmd:"" help:"Print a problem, or why a row was dropped."`
 	Check     datasetCheckCmd     `cmd:"" help:"Verify digests, that the splits are disjoint under every key, and that prompts hold statements only."`
 	LCB       datasetLCBCmd       `cmd:"" name:"lcb" help:"Print LiveCodeBench's problems as a list of excluded problems, or verify its files."`
+	Problems  datasetProblemsCmd  `cmd:"" help:"Print what an evaluation would use of files of TACO, DeepCoder or LiveCodeBench, and why not of the rest."`
 	Funnel    datasetFunnelCmd    `cmd:"" help:"Print or draw how many rows each rule dropped."`
 }
 

@@ -34,6 +34,25 @@ type candidate struct {
 
 // parse applies the rules that need only the row, in order. reason is Kept if the row passed.
 func parse(r *Row, o ShardOptions) (c candidate, reason Reason, evidence string) {
+	c, reason, evidence = usable(r, o)
+	if reason != Kept {
+		return c, reason, evidence
+	}
+	var err error
+	if c.solutions, err = parseSolutions(value(r.Solutions)); r.Solutions != nil && err != nil {
+		return c, BadSolutions, clip(err.Error())
+	}
+	if len(c.solutions) == 0 {
+		return c, NoSolution, "no program"
+	}
+	if i := shown(c.problem.Statement, c.solutions); i >= 0 {
+		return c, SolutionShown, fmt.Sprintf("solution %d", i)
+	}
+	return c, Kept, ""
+}
+
+// usable applies the rules up to those about reference programs.
+func usable(r *Row, o ShardOptions) (c candidate, reason Reason, evidence string) {
 	for _, s := range r.cells() {
 		if s != nil && len(*s) > o.MaxCell {
 			return c, CellTooLarge, fmt.Sprintf("a cell of %d bytes, the limit is %d", len(*s), o.MaxCell)
@@ -65,15 +84,6 @@ func parse(r *Row, o ShardOptions) (c candidate, reason Reason, evidence string)
 	}
 	if reason, evidence := looks(r, statement); reason != Kept {
 		return c, reason, evidence
-	}
-	if c.solutions, err = parseSolutions(value(r.Solutions)); r.Solutions != nil && err != nil {
-		return c, BadSolutions, clip(err.Error())
-	}
-	if len(c.solutions) == 0 {
-		return c, NoSolution, "no program"
-	}
-	if i := shown(statement, c.solutions); i >= 0 {
-		return c, SolutionShown, fmt.Sprintf("solution %d", i)
 	}
 	c.problem = Problem{
 		Statement: statement, Samples: samples(statement), Title: value(r.Name), Source: value(r.Source), URL: value(r.URL),

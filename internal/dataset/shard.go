@@ -44,7 +44,7 @@ type Checked struct {
 // shard), Infrastructure, those of emit, and the context's.
 func checkRows(ctx context.Context, r io.ReaderAt, size, from int64, o ShardOptions, emit func(Checked) error) (int64, error) {
 	if o.MaxCell == 0 {
-		o.MaxCell = 64 << 20
+		o.MaxCell = defaultMaxCell
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	parallel := max(o.Parallel, 1)
@@ -111,6 +111,9 @@ func send[T any](ctx context.Context, to chan<- T, v T) error {
 		return ctx.Err()
 	}
 }
+
+// defaultMaxCell is ShardOptions.MaxCell if it is 0, in bytes.
+const defaultMaxCell = 64 << 20
 
 // atOnceBytes bounds the cells of the rows that are in memory together, if more than one is.
 const atOnceBytes = 32 << 20
@@ -198,7 +201,7 @@ func checkColumns(schema *parquet.Schema) error {
 
 // check applies every rule of a shard to a row.
 func check(ctx context.Context, r *Row, at int64, o ShardOptions) (Checked, error) {
-	id := fmt.Sprintf("%s/%05d", o.Name, at)
+	id := rowID(o.Name, at)
 	out := Checked{Decision: Decision{Shard: o.Name, Row: at, ID: id, Source: clip(value(r.Source))}}
 	c, reason, evidence := parse(r, o)
 	if reason == Kept && o.CountPrompt != nil {
