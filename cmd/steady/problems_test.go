@@ -65,8 +65,14 @@ func TestDatasetProblems_formats(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{
-		{filepath.Join(dir, "a.parquet")}, {"--format", "x", "a"}, {"--format", "lcb", files, files}, {"--format", "lcb", dir}, {"--format", "lcb", files, "--from", "May"},
-		{"--format", "taco", filepath.Join(dir, "d.parquet")}, {"--format", "taco", filepath.Join(dir, "absent")}, {"--format", "deepcoder", filepath.Join(dir, "a.parquet")},
+		{filepath.Join(dir, "a.parquet")},
+		{"--format", "x", "a"},
+		{"--format", "lcb", files, files},
+		{"--format", "lcb", dir},
+		{"--format", "lcb", files, "--from", "May"},
+		{"--format", "taco", filepath.Join(dir, "d.parquet")},
+		{"--format", "taco", filepath.Join(dir, "absent")},
+		{"--format", "deepcoder", filepath.Join(dir, "a.parquet")},
 	} {
 		var out, errOut bytes.Buffer
 		if code := run(append([]string{"dataset", "problems"}, args...), &out, &errOut); code == exitDone || !strings.Contains(errOut.String(), "try: ") {

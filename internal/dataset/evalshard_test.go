@@ -21,9 +21,12 @@ func TestOpenShards(t *testing.T) {
 	tests := ptr(`{"inputs": ["1"], "outputs": ["2"]}`)
 	path := filepath.Join(dir, "train-1.parquet")
 	rows := []Row{
-		{Question: ptr("Good."), InputOutput: tests, Name: ptr("Title"), Solutions: ptr("[]")}, {Question: ptr("Starts."), InputOutput: tests, StarterCode: ptr("class S:")},
-		{Question: ptr("Calls."), InputOutput: ptr(`{"inputs": [[1]], "outputs": [2], "fn_name": "f"}`)}, {Question: ptr("Print any of them."), InputOutput: tests},
-		{InputOutput: tests}, {Question: ptr("No solution is needed."), InputOutput: tests},
+		{Question: ptr("Good."), InputOutput: tests, Name: ptr("Title"), Solutions: ptr("[]")},
+		{Question: ptr("Starts."), InputOutput: tests, StarterCode: ptr("class S:")},
+		{Question: ptr("Calls."), InputOutput: ptr(`{"inputs": [[1]], "outputs": [2], "fn_name": "f"}`)},
+		{Question: ptr("Print any of them."), InputOutput: tests},
+		{InputOutput: tests},
+		{Question: ptr("No solution is needed."), InputOutput: tests},
 	}
 	if err := parquet.WriteFile(path, rows); err != nil {
 		t.Fatal(err)

@@ -32,18 +32,25 @@ type Row struct {
 	TimeComplexity *string `parquet:"Expected Time Complexity,optional"`
 }
 
-func (r *Row) cells() []*string {
-	return []*string{
-		r.Question, r.Solutions, r.StarterCode, r.InputOutput, r.Difficulty, r.RawTags, r.Name, r.Source, r.Tags, r.SkillTypes,
-		r.URL, r.AuxSpace, r.TimeLimit, r.Date, r.PictureNum, r.MemoryLimit, r.TimeComplexity,
+// columnNames are the names of the columns in the order of Row.places.
+var columnNames = []string{
+	"question", "solutions", "starter_code", "input_output", "difficulty", "raw_tags", "name", "source", "tags", "skill_types", "url",
+	"Expected Auxiliary Space", "time_limit", "date", "picture_num", "memory_limit", "Expected Time Complexity",
+}
+
+// places are where the cells belong.
+func (r *Row) places() []**string {
+	return []**string{
+		&r.Question, &r.Solutions, &r.StarterCode, &r.InputOutput, &r.Difficulty, &r.RawTags, &r.Name, &r.Source, &r.Tags, &r.SkillTypes,
+		&r.URL, &r.AuxSpace, &r.TimeLimit, &r.Date, &r.PictureNum, &r.MemoryLimit, &r.TimeComplexity,
 	}
 }
 
 // bytes is the size of all cells.
 func (r *Row) bytes() int {
 	n := 0
-	for _, c := range r.cells() {
-		n += len(value(c))
+	for _, c := range r.places() {
+		n += len(value(*c))
 	}
 	return n
 }

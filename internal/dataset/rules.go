@@ -53,9 +53,9 @@ func parse(r *Row, o ShardOptions) (c candidate, reason Reason, evidence string)
 
 // usable applies the rules up to those about reference programs.
 func usable(r *Row, o ShardOptions) (c candidate, reason Reason, evidence string) {
-	for _, s := range r.cells() {
-		if s != nil && len(*s) > o.MaxCell {
-			return c, CellTooLarge, fmt.Sprintf("a cell of %d bytes, the limit is %d", len(*s), o.MaxCell)
+	for _, at := range r.places() {
+		if n := len(value(*at)); n > o.MaxCell {
+			return c, CellTooLarge, fmt.Sprintf("a cell of %d bytes, the limit is %d", n, o.MaxCell)
 		}
 	}
 	statement := value(r.Question)

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/parquet-go/parquet-go"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/steadyrl/steady/internal/dataset/textcol"
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/judge"
 )
@@ -119,24 +121,11 @@ const defaultMaxCell = 64 << 20
 const atOnceBytes = 32 << 20
 
 // readRows reads one row after the other from row from on, so that a shard of hundreds of megabytes is never in memory whole.
-func readRows(r io.ReaderAt, size, from int64, name string, each func(*Row) error) (err error) {
+func readRows(r io.ReaderAt, size, from int64, name string, each func(*Row) error) error {
 	const op = "dataset.PrepareShard"
-	inCallback := false
-	defer func() {
-		// The Parquet reader may panic on pages that are not what the footer says; our own panics pass.
-		if p := recover(); p != nil {
-			if inCallback {
-				panic(p)
-			}
-			err = fault.New(fault.Corrupt, op, "%s: %v", name, p)
-		}
-	}()
-	f, err := parquet.OpenFile(r, size)
+	f, columns, err := openColumns(r, size, name)
 	if err != nil {
-		return fault.New(fault.Corrupt, op, "%s is no readable Parquet file: %w", name, err).WithHint("fetch the shard again")
-	}
-	if err := checkColumns(f.Schema()); err != nil {
-		return fault.New(fault.Corrupt, op, "%s: %w", name, err).WithHint("give shards in the schema of BAAI/TACO")
+		return err
 	}
 	// A usable row has a byte at least, so more rows than bytes are a lie of the footer.
 	if n := f.NumRows(); n < 0 || n > size {
@@ -145,58 +134,53 @@ func readRows(r io.ReaderAt, size, from int64, name string, each func(*Row) erro
 	if from < 0 || from > f.NumRows() {
 		return fault.New(fault.Corrupt, op, "%s has %d rows, the work went on from row %d", name, f.NumRows(), from)
 	}
-	pr := parquet.NewGenericReader[Row](f)
-	defer pr.Close()
-	if from > 0 {
-		if err := pr.SeekToRow(from); err != nil {
-			return fault.New(fault.Corrupt, op, "%s: row %d: %w", name, from, err).WithHint("fetch the shard again")
-		}
-	}
-	for left := f.NumRows() - from; ; {
-		var one [1]Row
-		n, err := pr.Read(one[:])
-		if left -= int64(n); left < 0 {
+	left := f.NumRows() - from
+	err = textcol.Scan(f, columns, from, func(cells []textcol.Cell) error {
+		if left--; left < 0 {
 			return fault.New(fault.Corrupt, op, "%s has more rows than the %d of its footer", name, f.NumRows())
 		}
-		if n > 0 {
-			inCallback = true
-			cerr := each(&one[0])
-			inCallback = false
-			if cerr != nil {
-				return cerr
+		row := new(Row)
+		for i, at := range row.places() {
+			if !cells[i].Null {
+				text := string(cells[i].Text)
+				*at = &text
 			}
 		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err == nil && n == 0 {
-			err = io.ErrNoProgress // the footer promises rows that are not there
-		}
-		if err != nil {
-			return fault.New(fault.Corrupt, op, "%s: %w", name, err).WithHint("fetch the shard again")
-		}
+		return each(row)
+	})
+	if err == nil && left > 0 {
+		err = &textcol.DamageError{Err: fmt.Errorf("%d rows of the footer are not there", left)}
 	}
+	if damage, ok := errors.AsType[*textcol.DamageError](err); ok {
+		return fault.New(fault.Corrupt, op, "%s: %w", name, damage).WithHint("fetch the shard again")
+	}
+	return err
 }
 
-// checkColumns wants the columns without which no row can be judged; the others may be missing, which is like null. What is
-// there must be text.
-func checkColumns(schema *parquet.Schema) error {
-	fields := map[string]parquet.Field{}
-	for _, f := range schema.Fields() {
-		fields[f.Name()] = f
-	}
-	for _, c := range []string{"question", "solutions", "input_output", "starter_code"} {
-		if fields[c] == nil {
-			return fmt.Errorf("no column %s", c)
+// openColumns opens a shard and finds the columns of a row, in the order of Row.places. Those without which no row can be judged
+// have to be there; the others may be missing, which is like null. What is there must be text.
+func openColumns(r io.ReaderAt, size int64, name string) (f *parquet.File, columns []*textcol.Column, err error) {
+	const op = "dataset.PrepareShard"
+	defer func() {
+		if p := recover(); p != nil { // the Parquet reader on a bad footer
+			err = fault.New(fault.Corrupt, op, "%s: %v", name, p)
 		}
+	}()
+	f, err = parquet.OpenFile(r, size, parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
+	if err != nil {
+		return nil, nil, fault.New(fault.Corrupt, op, "%s is no readable Parquet file: %w", name, err).WithHint("fetch the shard again")
 	}
-	for _, want := range parquet.SchemaOf(Row{}).Fields() {
-		f := fields[want.Name()]
-		if f != nil && (!f.Leaf() || f.Repeated() || f.Type().Kind() != parquet.ByteArray) {
-			return fmt.Errorf("the column %s is no text", want.Name())
+	for _, column := range columnNames {
+		c, err := textcol.Find(f, column)
+		if err == nil && c == nil && slices.Contains([]string{"question", "solutions", "input_output", "starter_code"}, column) {
+			err = fmt.Errorf("no column %s", column)
 		}
+		if err != nil {
+			return nil, nil, fault.New(fault.Corrupt, op, "%s: %w", name, err).WithHint("give shards in the schema of BAAI/TACO")
+		}
+		columns = append(columns, c)
 	}
-	return nil
+	return f, columns, nil
 }
 
 // check applies every rule of a shard to a row.
