@@ -56,7 +56,7 @@ type Decision struct {
 }
 
 // RulesVersion changes with every change of a rule that can change a decision.
-const RulesVersion = 2
+const RulesVersion = 3
 
 // Reason is a code of a rule.
 type Reason string

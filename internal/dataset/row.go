@@ -1,13 +1,14 @@
 package dataset
 
 import (
-	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/steadyrl/steady/internal/dataset/literal"
 	"github.com/steadyrl/steady/internal/judge"
 )
 
@@ -63,72 +64,109 @@ func value(s *string) string {
 }
 
 // parseTests reads input_output. Elements are strings, or lists of line strings, which are joined by line breaks; bare
-// numbers keep their digits, however many. callBased is true if the row names a function.
+// numbers keep their digits, however many. callBased is true if the row names a function. The texts may share the memory of raw.
 func parseTests(raw string) (inputs, outputs []string, callBased bool, err error) {
-	var io struct {
-		Inputs  []json.RawMessage `json:"inputs"`
-		Outputs []json.RawMessage `json:"outputs"`
-		FnName  json.RawMessage   `json:"fn_name"`
+	r := literal.NewReader(raw, literal.JSON)
+	var odd error // does not matter if the row names a function
+	column := func(name string, to *[]string) error {
+		*to = nil
+		if r.Peek() == literal.Word {
+			word, err := r.Word()
+			if err == nil && word != "null" {
+				err = fmt.Errorf("%s: not a list", name)
+			}
+			return err
+		}
+		return r.List(func() error {
+			text, err := oneText(r)
+			if shape, ok := errors.AsType[shapeError](err); ok {
+				odd, err = errors.Join(odd, fmt.Errorf("%s: element %d: %w", name, len(*to), shape)), nil
+			}
+			*to = append(*to, text)
+			return err
+		})
 	}
-	dec := json.NewDecoder(strings.NewReader(raw))
-	if err := dec.Decode(&io); err != nil {
-		return nil, nil, false, err
+	if r.Peek() == literal.Word {
+		err = errors.New("not an object")
+		if word, wrong := r.Word(); wrong == nil && word == "null" {
+			err = nil // like an object with nothing in it
+		}
+	} else {
+		err = r.Object(func(key string) error {
+			switch { // as encoding/json finds the fields of a struct
+			case strings.EqualFold(key, "inputs"):
+				return column(key, &inputs)
+			case strings.EqualFold(key, "outputs"):
+				return column(key, &outputs)
+			case strings.EqualFold(key, "fn_name"):
+				var err error
+				callBased, err = isNamed(r)
+				return err
+			}
+			return r.Skip()
+		})
 	}
-	if dec.More() {
-		return nil, nil, false, fmt.Errorf("more than one value")
+	if err == nil {
+		err = r.End()
 	}
-	if fn := strings.TrimSpace(string(io.FnName)); fn != "" && fn != "null" && fn != `""` {
-		return nil, nil, true, nil
+	if err == nil && !callBased {
+		err = odd
 	}
-	if inputs, err = texts(io.Inputs); err != nil {
-		return nil, nil, false, fmt.Errorf("inputs: %w", err)
-	}
-	if outputs, err = texts(io.Outputs); err != nil {
-		return nil, nil, false, fmt.Errorf("outputs: %w", err)
+	if err != nil || callBased {
+		return nil, nil, callBased && err == nil, err
 	}
 	return inputs, outputs, false, nil
 }
 
-func texts(raw []json.RawMessage) ([]string, error) {
-	out := make([]string, len(raw))
-	for i, r := range raw {
-		s, err := oneText(r)
-		if err != nil {
-			return nil, fmt.Errorf("element %d: %w", i, err)
-		}
-		out[i] = s
+// isNamed reports whether a value is anything but null and the empty string.
+func isNamed(r *literal.Reader[string]) (bool, error) {
+	switch r.Peek() {
+	case literal.Text:
+		name, err := r.Text()
+		return name != "", err
+	case literal.Word:
+		word, err := r.Word()
+		return word != "null", err
+	default:
+		return true, r.Skip()
 	}
-	return out, nil
 }
 
-func oneText(raw json.RawMessage) (string, error) {
-	raw = bytes.TrimSpace(raw)
-	if len(raw) == 0 {
-		return "", fmt.Errorf("nothing")
-	}
-	switch raw[0] {
-	case '"':
-		var s string
-		return s, json.Unmarshal(raw, &s)
-	case '[':
-		var lines []json.RawMessage
-		if err := json.Unmarshal(raw, &lines); err != nil {
+// shapeError is about a value that is JSON, but no test.
+type shapeError string
+
+// Error is the text.
+func (e shapeError) Error() string { return string(e) }
+
+// oneText reads an element. Errors: shapeError, behind the element; *literal.Error.
+func oneText(r *literal.Reader[string]) (string, error) {
+	switch r.Peek() {
+	case literal.Text:
+		return r.Text()
+	case literal.Number:
+		return r.Number() // of any length, as it is written
+	case literal.List:
+		var lines []string
+		var odd error
+		err := r.List(func() error {
+			if r.Peek() != literal.Text {
+				odd = shapeError("a list of something else than strings")
+				return r.Skip()
+			}
+			line, err := r.Text()
+			lines = append(lines, line)
+			return err
+		})
+		if err == nil {
+			err = odd
+		}
+		return strings.Join(lines, "\n"), err
+	default:
+		if err := r.Skip(); err != nil {
 			return "", err
 		}
-		parts := make([]string, len(lines))
-		for i, l := range lines {
-			if l = bytes.TrimSpace(l); l[0] != '"' {
-				return "", fmt.Errorf("a list of something else than strings: %.40s", l)
-			}
-			if err := json.Unmarshal(l, &parts[i]); err != nil {
-				return "", err
-			}
-		}
-		return strings.Join(parts, "\n"), nil
-	case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
-		return string(raw), nil // a number of any length, as it is written
+		return "", shapeError("neither a string nor a list of strings")
 	}
-	return "", fmt.Errorf("neither a string nor a list of strings: %.40s", raw)
 }
 
 // parseSolutions reads the JSON list of reference programs; blank ones are left out.
@@ -148,30 +186,15 @@ func parseSolutions(raw string) ([]string, error) {
 
 // parseList reads a Python list literal of strings, as tags are written; what cannot be read is no list.
 func parseList(raw string) []string {
-	raw = strings.TrimSpace(raw)
-	if !strings.HasPrefix(raw, "[") || !strings.HasSuffix(raw, "]") {
-		return nil
-	}
+	r := literal.NewReader(raw, literal.Python)
 	var out []string
-	rest := raw[1 : len(raw)-1]
-	for rest = strings.TrimSpace(rest); rest != ""; rest = strings.TrimLeft(rest, ", \t\n") {
-		quote := rest[0]
-		if quote != '\'' && quote != '"' {
-			return nil
-		}
-		var item strings.Builder
-		i := 1
-		for ; i < len(rest) && rest[i] != quote; i++ {
-			if rest[i] == '\\' && i+1 < len(rest) {
-				i++
-			}
-			item.WriteByte(rest[i])
-		}
-		if i == len(rest) {
-			return nil
-		}
-		out = append(out, item.String())
-		rest = rest[i+1:]
+	err := r.List(func() error {
+		text, err := r.Text()
+		out = append(out, text)
+		return err
+	})
+	if err != nil || r.End() != nil {
+		return nil
 	}
 	return out
 }

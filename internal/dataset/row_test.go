@@ -2,11 +2,14 @@ package dataset
 
 import (
 	"bytes"
+	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/parquet-go/parquet-go"
 
 	"github.com/steadyrl/steady/internal/judge"
@@ -120,5 +123,114 @@ func FuzzShard(f *testing.F) {
 	f.Add([]byte("PAR1PAR1"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		_ = readRows(bytes.NewReader(data), int64(len(data)), 0, "s", func(*Row) error { return nil })
+	})
+}
+
+// parseTestsByTree is parseTests with encoding/json and a copy of everything: what parseTests is compared with.
+func parseTestsByTree(raw string) (inputs, outputs []string, callBased bool, err error) {
+	var io struct {
+		Inputs  []json.RawMessage `json:"inputs"`
+		Outputs []json.RawMessage `json:"outputs"`
+		FnName  json.RawMessage   `json:"fn_name"`
+	}
+	if err := json.Unmarshal([]byte(raw), &io); err != nil {
+		return nil, nil, false, err
+	}
+	if fn := strings.TrimSpace(string(io.FnName)); fn != "" && fn != "null" && fn != `""` {
+		return nil, nil, true, nil
+	}
+	if inputs, err = textsByTree(io.Inputs); err != nil {
+		return nil, nil, false, fmt.Errorf("inputs: %w", err)
+	}
+	if outputs, err = textsByTree(io.Outputs); err != nil {
+		return nil, nil, false, fmt.Errorf("outputs: %w", err)
+	}
+	return inputs, outputs, false, nil
+}
+
+func textsByTree(raw []json.RawMessage) ([]string, error) {
+	out := make([]string, len(raw))
+	for i, r := range raw {
+		s, err := oneTextByTree(r)
+		if err != nil {
+			return nil, fmt.Errorf("element %d: %w", i, err)
+		}
+		out[i] = s
+	}
+	return out, nil
+}
+
+func oneTextByTree(raw json.RawMessage) (string, error) {
+	raw = bytes.TrimSpace(raw)
+	if len(raw) == 0 {
+		return "", fmt.Errorf("nothing")
+	}
+	switch raw[0] {
+	case '"':
+		var s string
+		return s, json.Unmarshal(raw, &s)
+	case '[':
+		var lines []json.RawMessage
+		if err := json.Unmarshal(raw, &lines); err != nil {
+			return "", err
+		}
+		parts := make([]string, len(lines))
+		for i, l := range lines {
+			if l = bytes.TrimSpace(l); l[0] != '"' {
+				return "", fmt.Errorf("a list of something else than strings: %.40s", l)
+			}
+			if err := json.Unmarshal(l, &parts[i]); err != nil {
+				return "", err
+			}
+		}
+		return strings.Join(parts, "\n"), nil
+	case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
+		return string(raw), nil // a number of any length, as it is written
+	}
+	return "", fmt.Errorf("neither a string nor a list of strings: %.40s", raw)
+}
+
+var testCells = []string{
+	`{"inputs": ["1 2\n", ["a", "b"], [], 3, -1.5e3], "outputs": ["3", "\u00e9\ud83d\ude00\ud800", "", "", 12345678901234567890123]}`,
+	`{"inputs": [[1, 2]], "outputs": [3], "fn_name": "f"}`, `{"fn_name": "", "inputs": [], "outputs": []}`, `{"fn_name": " ", "inputs": null}`, `{"fn_name": null}`,
+	`{"fn_name": {"a": 1}, "inputs": ["1"]}`, `{"fn_name": false}`, `{"fn_name": "f", "fn_name": null, "inputs": ["1"], "inputs": ["2", "3"]}`, `{"INPUTS": ["1"], "Outputs": ["2"]}`,
+	`{"inputs": true, "fn_name": "f"}`, "{\"input\u017f\": [\"1\"]}", `null`, `true`, `[]`, `"a"`, `7`, ``, `{`, `{"inputs": "1"}`, `{"inputs": true}`, `{"inputs": [null]}`, `{"inputs": [true]}`, `{"inputs": [{"a": 1}]}`, `{"inputs": [["a", 1]]}`,
+	`{"inputs": [["a", null]], "fn_name": "f"}`, `{"inputs": ["a"]} `, `{"inputs": ["a"]}{}`, `{"inputs": ["a"]}]`, `{"inputs": ["a",]}`, `{'inputs': ['a']}`, `{"inputs": ["\x"]}`,
+	"{\"inputs\": [\"\xff\"]}", `{"other": {"inputs": [1]}, "outputs": ["a"]}`, `{"inputs": 3, "fn_name": "f"}`, `{"inputs": "x", "inputs": ["a"]}`,
+}
+
+// compareTests compares the two readers of tests.
+func compareTests(t *testing.T, raw string) {
+	t.Helper()
+	in, out, call, err := parseTests(raw)
+	wantIn, wantOut, wantCall, wrong := parseTestsByTree(raw)
+	if (err == nil) != (wrong == nil) || call != wantCall {
+		t.Fatalf("%q: %v, %v, want %v, %v", raw, call, err, wantCall, wrong)
+	}
+	if diff := cmp.Diff([][]string{wantIn, wantOut}, [][]string{in, out}, cmpopts.EquateEmpty()); diff != "" {
+		t.Fatalf("%q (-want +got):\n%s", raw, diff)
+	}
+}
+
+func TestParseTests_agreesWithTree(t *testing.T) {
+	t.Parallel()
+	for _, raw := range testCells {
+		compareTests(t, raw)
+	}
+}
+
+func FuzzParseTests_agreesWithTree(f *testing.F) {
+	for _, raw := range testCells {
+		f.Add(raw)
+	}
+	f.Fuzz(func(t *testing.T, raw string) {
+		for _, key := range []string{"inputs", "outputs", "fn_name"} {
+			if strings.Count(strings.ToLower(raw), key) > 1 || strings.Contains(raw, `\u`) {
+				return // encoding/json gives up at the first of two values, or keeps both
+			}
+		}
+		if utf8.ValidString(raw) && strings.Count(raw, "[")+strings.Count(raw, "{") < 1000 {
+			compareTests(t, raw)
+		}
 	})
 }

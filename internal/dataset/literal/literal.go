@@ -172,11 +172,11 @@ func (r *Reader[T]) series(end byte, each func() error) (n int, comma bool, err 
 	}
 }
 
-// Skip reads a value that nobody wants. It does not look at escapes.
+// Skip reads a value that nobody wants.
 func (r *Reader[T]) Skip() error {
 	switch r.Peek() {
 	case Text:
-		_, _, _, err := r.quoted()
+		_, err := r.Text()
 		return err
 	case Number:
 		_, err := r.Number()

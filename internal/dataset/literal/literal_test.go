@@ -82,8 +82,8 @@ func same(t *testing.T, text string) {
 	if skipped == nil {
 		skipped = r.End()
 	}
-	if err == nil && skipped != nil {
-		t.Fatalf("%.200q can be read and not be skipped: %v", text, skipped)
+	if (err == nil) != (skipped == nil) {
+		t.Fatalf("%.200q: %v, and %v if it is skipped", text, err, skipped)
 	}
 }
 
