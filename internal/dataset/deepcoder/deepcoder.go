@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/steadyrl/steady/internal/dataset"
+	"github.com/steadyrl/steady/internal/dataset/textcol"
 	"github.com/steadyrl/steady/internal/fault"
 )
 
@@ -182,12 +183,12 @@ func (o Options) problem(id string, r row) (dataset.EvalProblem, error) {
 	refused := func(reason dataset.Reason, format string, args ...any) (dataset.EvalProblem, error) {
 		return p, &dataset.RowError{ID: id, Reason: reason, Evidence: fmt.Sprintf(format, args...)}
 	}
-	for _, c := range []value{r.problem, r.starter, r.fnName} {
-		if len(c.text) > o.MaxText {
-			return refused(dataset.CellTooLarge, "a cell of %d bytes, the limit is %d", len(c.text), o.MaxText)
+	for _, c := range []textcol.Cell{r.problem, r.starter, r.fnName} {
+		if len(c.Text) > o.MaxText {
+			return refused(dataset.CellTooLarge, "a cell of %d bytes, the limit is %d", len(c.Text), o.MaxText)
 		}
 	}
-	switch text := string(r.problem.text); {
+	switch text := string(r.problem.Text); {
 	case strings.TrimSpace(text) == "":
 		return refused(dataset.BadStatement, "null or blank")
 	case !utf8.ValidString(text):
@@ -195,30 +196,30 @@ func (o Options) problem(id string, r row) (dataset.EvalProblem, error) {
 	case strings.ContainsRune(text, 0):
 		return refused(dataset.BadStatement, "a NUL character")
 	}
-	if r.tests.null {
+	if r.tests.Null {
 		return refused(dataset.BadTests, "null")
 	}
-	if len(r.tests.text) > o.MaxCell {
-		return refused(dataset.CellTooLarge, "tests of %d bytes, the limit is %d", len(r.tests.text), o.MaxCell)
+	if len(r.tests.Text) > o.MaxCell {
+		return refused(dataset.CellTooLarge, "tests of %d bytes, the limit is %d", len(r.tests.Text), o.MaxCell)
 	}
-	c, err := decode(r.tests.text, limits{o.MaxTests, o.MaxTestBytes})
+	c, err := decode(r.tests.Text, limits{o.MaxTests, o.MaxTestBytes})
 	if no, ok := errors.AsType[*refusal](err); ok {
 		return refused(no.reason, "%s", no.evidence)
 	}
 	if err != nil {
 		return p, err
 	}
-	name := strings.TrimSpace(string(r.fnName.text))
+	name := strings.TrimSpace(string(r.fnName.Text))
 	if name == "" {
 		name = c.fnName
 	}
-	if name == "" && (c.function || strings.TrimSpace(string(r.starter.text)) != "") {
+	if name == "" && (c.function || strings.TrimSpace(string(r.starter.Text)) != "") {
 		name = dataset.UnknownFn
 	}
 	if name == "" && c.stored < max(o.MinTests, 1) {
 		return refused(dataset.NoTests, "%d tests", c.stored)
 	}
-	p.Statement, p.HiddenTests, p.FnName, p.Source = string(r.problem.text), c.stored, name, "deepcoder"
+	p.Statement, p.HiddenTests, p.FnName, p.Source = string(r.problem.Text), c.stored, name, "deepcoder"
 	if name == "" {
 		p.Tests = c.tests
 	}

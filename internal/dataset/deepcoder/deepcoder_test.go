@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -174,5 +176,171 @@ func TestOpen_testsInFull(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" { // after the file was closed
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestOpen_refusals(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	good := write(t, filepath.Join(dir, "train-00000-of-00002.parquet"), []plainRow{{"Add.", stdin}})
+	second := write(t, filepath.Join(dir, "train-00001-of-00002.parquet"), []plainRow{{"Add.", stdin}})
+	broken := filepath.Join(dir, "broken.parquet")
+	if err := os.WriteFile(broken, []byte("no"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	column := func(name string, rows any) string {
+		path := filepath.Join(dir, name+".parquet")
+		switch rows := rows.(type) {
+		case []struct {
+			Problem string `parquet:"problem"`
+		}:
+			return write(t, path, rows)
+		case []struct {
+			Problem  string `parquet:"problem"`
+			Tests    string `parquet:"tests"`
+			Metadata string `parquet:"metadata"`
+		}:
+			return write(t, path, rows)
+		case []struct {
+			Problem string `parquet:"problem"`
+			Tests   int64  `parquet:"tests"`
+		}:
+			return write(t, path, rows)
+		}
+		t.Fatalf("%T", rows)
+		return ""
+	}
+	for name, c := range map[string]struct {
+		paths []string
+		o     Options
+		kind  fault.Kind
+		want  string
+	}{
+		"no file":            {nil, Options{}, fault.Invalid, "no file"},
+		"absent":             {[]string{filepath.Join(dir, "absent")}, Options{}, fault.NotFound, "absent"},
+		"an empty directory": {[]string{t.TempDir()}, Options{}, fault.NotFound, "no file *.parquet"},
+		"no Parquet":         {[]string{broken}, Options{}, fault.Corrupt, "broken.parquet"},
+		"a later part":       {[]string{second}, Options{}, fault.Invalid, "part 0"},
+		"the wrong order":    {[]string{second, good}, Options{}, fault.Invalid, "part 0"},
+		"a part twice":       {[]string{good, good}, Options{}, fault.Invalid, "part 1"},
+		"a configuration":    {[]string{good}, Options{Config: "apps"}, fault.Invalid, "apps"},
+		"a negative bound":   {[]string{good}, Options{MaxTests: -1}, fault.Invalid, "-1"},
+		"crossed bounds":     {[]string{good}, Options{MinTests: 9, MaxTests: 5}, fault.Invalid, "at least 9"},
+		"no column": {[]string{column("a", []struct {
+			Problem string `parquet:"problem"`
+		}{{"a"}})}, Options{}, fault.Invalid, "tests"},
+		"numbers": {[]string{column("b", []struct {
+			Problem string `parquet:"problem"`
+			Tests   int64  `parquet:"tests"`
+		}{{"a", 1}})}, Options{}, fault.Invalid, "tests is no text"},
+		"metadata of another form": {[]string{column("c", []struct {
+			Problem  string `parquet:"problem"`
+			Tests    string `parquet:"tests"`
+			Metadata string `parquet:"metadata"`
+		}{{"a", "b", "c"}})}, Options{}, fault.Invalid, "metadata"},
+	} {
+		if _, err := Open(t.Context(), c.paths, c.o); !fault.Is(err, c.kind) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %s with %q", name, err, c.kind, c.want)
+		}
+	}
+	// A file that goes away, or is damaged behind its footer, ends the set.
+	set := open(t, Options{}, good, second)
+	data, err := os.ReadFile(second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 4; i < 40; i++ {
+		data[i] ^= 0x55
+	}
+	if err := os.WriteFile(second, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := lines(t, set); len(got) != 1 || !fault.Is(err, fault.Corrupt) || !strings.Contains(err.Error(), second) {
+		t.Errorf("%q, %v; want one problem, and Corrupt with the file", got, err)
+	}
+	if err := os.Remove(second); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := lines(t, set); len(got) != 1 || !fault.Is(err, fault.NotFound) {
+		t.Errorf("%q, %v; want one problem, and NotFound", got, err)
+	}
+}
+
+func TestOpen_bounds(t *testing.T) {
+	t.Parallel()
+	tests := func(n, size int) string {
+		one := fmt.Sprintf(`{"input": "%s", "output": ""}`, strings.Repeat("x", size))
+		return "[" + strings.Repeat(one+",", n-1) + one + "]"
+	}
+	path := write(t, filepath.Join(t.TempDir(), "a.parquet"), []plainRow{
+		{"a", tests(4, 1)}, {"b", tests(5, 1)}, {"c", tests(200, 1)}, {"d", tests(201, 1)}, {"e", tests(8, 1<<19)}, {"f", tests(8, 1<<19+1)},
+		{"g", `[{"input": "", "output": "", "fn_name": "f"}]`}, {strings.Repeat("g", 4<<20+1), tests(5, 1)},
+	})
+	id := "codeforces/train/0000"
+	want := []string{id + "0 no_tests", id + "1 0 5", id + "2 1 200", id + "3 too_many_tests", id + "4 2 8", id + "5 tests_too_large", id + "6 3 1 f", id + "7 cell_too_large"}
+	got, err := lines(t, open(t, SecondRecipe(), path))
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	got, err = lines(t, open(t, Options{MaxCell: 100}, path))
+	if err != nil || got[1] != id+"1 cell_too_large" {
+		t.Errorf("%q, %v; want cells of more than 100 bytes refused", got, err)
+	}
+}
+
+// Cells of 32 MiB, in pages of their own and all in one dictionary, need the memory of one page and of the tests of one problem. Not
+// parallel: it measures the heap.
+func TestOpen_memoryIsBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("writes files of large cells")
+	}
+	const cellSize, rows = 32 << 20, 2
+	type dictRow struct {
+		Problem string `parquet:"problem"`
+		Tests   string `parquet:"tests,dict"`
+	}
+	type pageRow struct {
+		Problem string `parquet:"problem"`
+		Tests   string `parquet:"tests,plain"`
+	}
+	cell := func(i int) string {
+		return `[{"input": "` + strings.Repeat(fmt.Sprintf(`%d 12\n`, i), cellSize/6) + `", "output": "1"}]`
+	}
+	dir := t.TempDir()
+	var pages []pageRow
+	var dict []dictRow
+	for i := range rows {
+		text := cell(i)
+		pages, dict = append(pages, pageRow{"Add.", text}), append(dict, dictRow{"Add.", text})
+	}
+	options := []parquet.WriterOption{
+		parquet.Compression(&parquet.Snappy), parquet.DataPageStatistics(false), parquet.SkipPageBounds("tests"), parquet.SkipPageStatistics("tests"), parquet.PageBufferSize(1),
+	}
+	write(t, filepath.Join(dir, "pages.parquet"), pages, append(options, parquet.MaxRowsPerRowGroup(1))...)
+	write(t, filepath.Join(dir, "dict.parquet"), dict, options...)
+	pages, dict = nil, nil
+	for range 3 {
+		runtime.GC() // the writer's pools outlive one
+	}
+	for name, limit := range map[string]float64{"pages.parquet": 2.2 * cellSize, "dict.parquet": (rows + 1.2) * cellSize} {
+		for _, o := range []Options{{}, SecondRecipe()} {
+			n := 0
+			for p, err := range open(t, o, filepath.Join(dir, name)) {
+				if _, ok := errors.AsType[*dataset.RowError](err); err != nil && (!ok || o.MaxTests == 0) {
+					t.Fatal(err)
+				}
+				n++
+				runtime.GC()
+				var m runtime.MemStats
+				runtime.ReadMemStats(&m)
+				if float64(m.HeapAlloc) > limit {
+					t.Errorf("%s, row %d: %d MiB are in use, want at most %.0f", name, n, m.HeapAlloc>>20, limit/(1<<20))
+				}
+				runtime.KeepAlive(p)
+			}
+			if n != rows {
+				t.Errorf("%s: %d rows, want %d", name, n, rows)
+			}
+		}
 	}
 }

@@ -5,5 +5,5 @@
 // as a Python literal, and single cells have hundreds of megabytes. Files are read by row group, column and page: what is in memory is a page
 // of the tests, or one cell if that is larger, and the tests of one problem. Columns that an evaluation does not need are not read.
 //
-// The package imports dataset and its literal reader, judge for tests, and fault for errors.
+// The package imports dataset with its readers of literals and of columns, judge for tests, and fault for errors.
 package deepcoder
