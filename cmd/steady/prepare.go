@@ -76,7 +76,7 @@ func (c *datasetPrepareCmd) Run(ctx context.Context, s *streams) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	defer dataset.LimitMemory()()
+	defer limitMemory()()
 	excluded, err := c.excluded(ctx, s)
 	if err != nil {
 		return err

@@ -200,7 +200,6 @@ func TestLargeShard_child(t *testing.T) {
 	if path == "" {
 		t.Skip("is started by TestLargeShard_memoryIsBounded and by the benchmark")
 	}
-	defer LimitMemory()()
 	m := prepareLarge(t, path)
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -296,7 +295,7 @@ func BenchmarkWholeGroups(b *testing.B) {
 				var most float64
 				var cpu time.Duration
 				for b.Loop() {
-					peak, used, _ := alone(b, path)
+					peak, used, _ := alone(b, path, fmt.Sprint("GOMEMLIMIT=", MemoryLimit))
 					most, cpu = max(most, peak), cpu+used
 				}
 				b.ReportMetric(float64(st.Size())/1e6, "MB-file")

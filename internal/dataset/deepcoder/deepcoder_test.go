@@ -273,8 +273,14 @@ func TestOpen_bounds(t *testing.T) {
 		return "[" + strings.Repeat(one+",", n-1) + one + "]"
 	}
 	path := write(t, filepath.Join(t.TempDir(), "a.parquet"), []plainRow{
-		{"a", tests(4, 1)}, {"b", tests(5, 1)}, {"c", tests(200, 1)}, {"d", tests(201, 1)}, {"e", tests(8, 1<<19)}, {"f", tests(8, 1<<19+1)},
-		{"g", `[{"input": "", "output": "", "fn_name": "f"}]`}, {strings.Repeat("g", 4<<20+1), tests(5, 1)},
+		{"a", tests(4, 1)},
+		{"b", tests(5, 1)},
+		{"c", tests(200, 1)},
+		{"d", tests(201, 1)},
+		{"e", tests(8, 1<<19)},
+		{"f", tests(8, 1<<19+1)},
+		{"g", `[{"input": "", "output": "", "fn_name": "f"}]`},
+		{strings.Repeat("g", 4<<20+1), tests(5, 1)},
 	})
 	id := "codeforces/train/0000"
 	want := []string{id + "0 no_tests", id + "1 0 5", id + "2 1 200", id + "3 too_many_tests", id + "4 2 8", id + "5 tests_too_large", id + "6 3 1 f", id + "7 cell_too_large"}

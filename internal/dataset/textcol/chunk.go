@@ -32,6 +32,9 @@ type chunk struct {
 	indexes *hybrid
 }
 
+// plainDictionary is the name that older writers give to plain dictionaries and to pages of their numbers.
+const plainDictionary format.Encoding = 2
+
 // texts are texts one behind the other; text i ends at ends[i].
 type texts struct {
 	data   []byte
@@ -168,7 +171,7 @@ func (c *chunk) readDictionary(b *body, h *format.PageHeader) error {
 	if c.dictionary != nil {
 		return errors.New("a second dictionary")
 	}
-	if e := h.DictionaryPageHeader.V.Encoding; e != format.Plain && e != format.PlainDictionary {
+	if e := h.DictionaryPageHeader.V.Encoding; e != format.Plain && e != plainDictionary {
 		return fmt.Errorf("a dictionary in the encoding %s", e)
 	}
 	n := int(h.UncompressedPageSize)
@@ -243,7 +246,7 @@ func (c *chunk) start(n int, levels, data []byte, e format.Encoding) error {
 	switch e {
 	case format.Plain:
 		c.plain = data
-	case format.PlainDictionary, format.RLEDictionary:
+	case plainDictionary, format.RLEDictionary:
 		if c.dictionary == nil {
 			return errors.New("numbers of a dictionary that is not there")
 		}

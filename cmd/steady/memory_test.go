@@ -1,9 +1,11 @@
-package dataset
+package main
 
 import (
 	"os"
 	"runtime/debug"
 	"testing"
+
+	"github.com/steadyrl/steady/internal/dataset"
 )
 
 // A limit that a person set stays, and so does a lower one. Not parallel: the limit is the process's.
@@ -14,7 +16,7 @@ func TestLimitMemory(t *testing.T) {
 		env          string
 		before, want int64
 	}{
-		"none": {"", 8 << 30, MemoryLimit}, "lower": {"", 300 << 20, 300 << 20}, "in the environment": {"8GiB", 8 << 30, 8 << 30},
+		"none": {"", 8 << 30, dataset.MemoryLimit}, "lower": {"", 300 << 20, 300 << 20}, "in the environment": {"8GiB", 8 << 30, 8 << 30},
 	} {
 		t.Run(name, func(t *testing.T) {
 			unset(t, "GOMEMLIMIT")
@@ -22,7 +24,7 @@ func TestLimitMemory(t *testing.T) {
 				t.Setenv("GOMEMLIMIT", c.env)
 			}
 			debug.SetMemoryLimit(c.before)
-			restore := LimitMemory()
+			restore := limitMemory()
 			got := debug.SetMemoryLimit(-1)
 			restore()
 			if after := debug.SetMemoryLimit(-1); got != c.want || after != c.before {
