@@ -445,6 +445,17 @@ func (s *stage) count(part string) int {
 	return n
 }
 
+// calls is the number of calls that have their answer.
+func calls(t *trajectory.Trajectory) int {
+	n := 0
+	for _, u := range t.Turns {
+		if u.Call != nil {
+			n++
+		}
+	}
+	return n
+}
+
 // unit returns the trajectories of the finished unit, of which nothing else may be left.
 func (s *stage) unit(t *testing.T, q contract.GenerateRequest) []*trajectory.Trajectory {
 	t.Helper()
@@ -806,56 +817,6 @@ func (s *stage) execute(t *testing.T, ctx context.Context, q contract.GenerateRe
 		return res, err
 	}
 	return res, val.Get(&res)
-}
-
-// An attempt that ends by itself does not shorten what another one flushed meanwhile, and flushes nothing of a closed run.
-func TestFlusher_lastWritesOnlyWhatIsNew(t *testing.T) {
-	t.Parallel()
-	q := request1()
-	want, _ := whole(t, q, time.Hour)
-	short := trajectory.New(want[0].Key, want[0].IDs()[:want[0].Prompt()], 3)
-	short.BeginTurn()
-	for i := range 2 {
-		if err := short.AppendSampled(engine.Token{ID: int32(i), LogProb: -1, TopIDs: []int32{1, 2, 3}, TopLogProbs: []float32{-2, -3, -4}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	name := lay.Partial(q.Unit, 3, 0)
-	for _, tt := range []struct {
-		name   string
-		old    []byte
-		cause  error
-		tokens int // of the trajectory that was flushed before
-		writes bool
-	}{
-		{"nothing there", nil, context.Canceled, 0, true},
-		{"damage", []byte("x"), context.Canceled, 0, true},
-		{"an engine that failed", nil, fault.New(fault.Lost, "op", "x"), 0, true},
-		{"a longer flush", mustEncode(t, want[0]), context.Canceled, 0, false},
-		{"a closed run", nil, fault.New(fault.Stale, "op", "x"), 0, false},
-		{"nothing new", nil, context.Canceled, short.Len(), false},
-	} {
-		s := newStage(t)
-		r := s.worker(t, &killer{})
-		run, err := r.Runs.Of(t.Context(), key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if tt.old != nil {
-			s.disk.objects[name] = tt.old
-		}
-		u := &unit{r: r, run: run, q: q}
-		f := u.flusher(name, trajectory.New(short.Key, short.IDs()[:short.Prompt()], 3))
-		if tt.tokens > 0 {
-			f.tokens = tt.tokens
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		f.last(ctx, short, tt.cause)
-		if got := bytes.Equal(s.disk.objects[name], mustEncode(t, short)); got != tt.writes {
-			t.Errorf("%s: written %v, want %v", tt.name, got, tt.writes)
-		}
-	}
 }
 
 // With the reference engine, over real sampled tokens: killed after any token, resumed, the bits are the same; resumed under

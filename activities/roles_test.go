@@ -2,7 +2,6 @@ package activities
 
 import (
 	"context"
-	"math"
 	"os"
 	"path/filepath"
 	"testing"
@@ -23,41 +22,6 @@ import (
 	"github.com/steadyrl/steady/internal/record"
 	"github.com/steadyrl/steady/internal/trajectory"
 )
-
-func TestCheckRecord_whatNoSamplerGives(t *testing.T) {
-	t.Parallel()
-	nan := float32(math.NaN())
-	tests := []struct {
-		name string
-		lp   float32
-		ids  []int32
-		lps  []float32
-		good bool
-	}{
-		{"good", -1, []int32{3, 4}, []float32{-1, -2}, true},
-		{"no record", -1, nil, nil, true},
-		{"log-probability NaN", nan, nil, nil, false},
-		{"log-probability above 0", 0.5, nil, nil, false},
-		{"id outside the vocabulary", -1, []int32{3, 12}, []float32{-1, -2}, false},
-		{"id twice", -1, []int32{3, 3}, []float32{-1, -2}, false},
-		{"record NaN", -1, []int32{3, 4}, []float32{-1, nan}, false},
-		{"mass above 1", -1, []int32{3, 4}, []float32{-0.1, -0.2}, false},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			err := checkRecord(sampled(t, tt.lp, tt.ids, tt.lps), 12)
-			if tt.good && err != nil || !tt.good && !fault.Is(err, fault.Infrastructure) {
-				t.Errorf("got %v, want good %v, else Infrastructure", err, tt.good)
-			}
-		})
-	}
-	// Tokens that were not sampled carry no record.
-	tr := trajectory.New(trajectory.Key{}, []int32{99}, 1)
-	if err := checkRecord(tr, 12); err != nil {
-		t.Errorf("a prompt: got %v, want nil", err)
-	}
-}
 
 func TestWatchLoop_endsWorkOfAClosedLoop(t *testing.T) {
 	t.Parallel()

@@ -2,24 +2,20 @@ package activities
 
 import (
 	"context"
-	"fmt"
-	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/steadyrl/steady/config"
-	"github.com/steadyrl/steady/internal/agent"
 	"github.com/steadyrl/steady/internal/artifact"
-	"github.com/steadyrl/steady/internal/chat"
 	"github.com/steadyrl/steady/internal/contract"
 	"github.com/steadyrl/steady/internal/dataset"
 	"github.com/steadyrl/steady/internal/engine"
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/policy"
 	"github.com/steadyrl/steady/internal/record"
-	"github.com/steadyrl/steady/internal/rl"
 	"github.com/steadyrl/steady/internal/rng"
+	"github.com/steadyrl/steady/internal/rollout"
 	"github.com/steadyrl/steady/internal/sandbox"
 	"github.com/steadyrl/steady/internal/tokenizer"
 	"github.com/steadyrl/steady/internal/trajectory"
@@ -36,10 +32,7 @@ type Rollout struct {
 }
 
 // Programs runs the programs of models, as *sandbox.Sandbox does.
-type Programs interface {
-	Level() sandbox.Level
-	Run(ctx context.Context, p sandbox.Program) (sandbox.Result, error)
-}
+type Programs = rollout.Programs
 
 // Register binds the activity of the role.
 func (r *Rollout) Register(w contract.Registry) {
@@ -113,10 +106,15 @@ func (r *Rollout) finished(ctx context.Context, run *Run, q contract.GenerateReq
 
 // distrust removes a file that must not be used, and notes it.
 func (r *Rollout) distrust(ctx context.Context, q contract.GenerateRequest, name, why string) error {
+	r.note(ctx, q, name, why)
+	return r.Runs.Store.Remove(ctx, name)
+}
+
+// note leaves a note of a file that must not be used.
+func (r *Rollout) note(ctx context.Context, q contract.GenerateRequest, name, why string) {
 	r.Notes.Write(ctx, q.RunKey, record.Event{
 		Kind: string(fault.Corrupt), Where: contract.GenerateRolloutsActivity.Name, Message: name + " is not used and will be made again: " + why,
 	})
-	return r.Runs.Store.Remove(ctx, name)
 }
 
 // sweep removes the files of single trajectories; a killed attempt may have left some beside the unit's file.
@@ -191,218 +189,52 @@ type unit struct {
 
 // one generates one trajectory, or reads it if it is finished.
 func (u *unit) one(ctx context.Context, p dataset.Problem, sample int) (*trajectory.Trajectory, error) {
-	store, l := u.r.Runs.Store, u.run.Layout
-	done, partial := l.Sample(u.q.Unit, p.Index, sample), l.Partial(u.q.Unit, p.Index, sample)
-	t, err := u.begin(p, sample)
-	if err != nil {
-		return nil, err
-	}
-	if old, err := u.believed(ctx, done, t, true); err != nil || old != nil {
-		return old, err
-	}
-	old, err := u.believed(ctx, partial, t, false)
-	if err != nil {
-		return nil, err
-	}
-	if old != nil {
-		t = old
-	}
-	f := u.flusher(partial, t)
-	if err := agent.Run(ctx, t, u.options(p, sample), func(t *trajectory.Trajectory) error { return f.progress(ctx, t) }); err != nil {
-		f.last(ctx, t, err)
-		return nil, err
-	}
-	if err := checkRecord(t, u.run.Vocab); err != nil {
-		return nil, err
-	}
-	data, err := trajectory.Encode([]*trajectory.Trajectory{t})
-	if err != nil {
-		return nil, err
-	}
-	_, err = store.Put(ctx, done, data)
-	if fault.Is(err, fault.Stale) { // another attempt was first; on an engine that is not reproducible its tokens may differ
-		return readOne(ctx, store, done)
-	}
-	return t, err
-}
-
-// believed reads the file of a trajectory, finished or flushed, that an earlier attempt left. Nil: there is none, or it is
-// damaged or not of this request; then it is removed. start is the trajectory that it must have begun as.
-func (u *unit) believed(ctx context.Context, name string, start *trajectory.Trajectory, finished bool) (*trajectory.Trajectory, error) {
-	t, err := readOne(ctx, u.r.Runs.Store, name)
-	switch {
-	case fault.Is(err, fault.NotFound):
-		return nil, nil //nolint:nilnil // see above
-	case fault.Is(err, fault.Corrupt):
-		return nil, u.r.distrust(ctx, u.q, name, err.Error())
-	case err != nil:
-		return nil, err
-	}
-	if why := u.foreign(t, start); why != "" {
-		return nil, u.r.distrust(ctx, u.q, name, why)
-	}
-	if finished && t.End == "" {
-		return nil, u.r.distrust(ctx, u.q, name, "the trajectory has no end")
-	}
-	return t, nil
-}
-
-// foreign says why t cannot have grown from start under this request; empty if it can.
-func (u *unit) foreign(t, start *trajectory.Trajectory) string {
-	switch {
-	case t.Key != start.Key:
-		return fmt.Sprintf("it is of %+v, wanted is %+v", t.Key, start.Key)
-	case t.TopK() != start.TopK():
-		return fmt.Sprintf("its record has width %d, wanted is %d", t.TopK(), start.TopK())
-	case t.Prompt() != start.Prompt() || !slices.Equal(t.IDs()[:t.Prompt()], start.IDs()):
-		return "its prompt is another"
-	}
-	for i, id := range t.IDs() {
-		if id < 0 || int(id) >= u.run.Vocab {
-			return fmt.Sprintf("token %d has id %d, the vocabulary has %d", i, id, u.run.Vocab)
-		}
-		if v := int(t.Versions()[i]); t.Mask()[i] && (v < 0 || u.q.Pin != nil && v != *u.q.Pin) {
-			return fmt.Sprintf("token %d is of version %d", i, v)
-		}
-	}
-	if err := checkRecord(t, u.run.Vocab); err != nil {
-		return err.Error()
-	}
-	return ""
-}
-
-// readOne reads a file of one trajectory. Errors: NotFound, Corrupt.
-func readOne(ctx context.Context, s artifact.Store, name string) (*trajectory.Trajectory, error) {
-	data, _, err := s.Get(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	ts, err := trajectory.DecodeSealed(data)
-	if err != nil {
-		return nil, err
-	}
-	if len(ts) != 1 {
-		return nil, fault.New(fault.Corrupt, "activities.readOne", "%s holds %d trajectories", name, len(ts))
-	}
-	return ts[0], nil
-}
-
-// begin returns a trajectory that holds the prompt of p.
-func (u *unit) begin(p dataset.Problem, sample int) (*trajectory.Trajectory, error) {
-	prompt, err := chat.Prompt(u.tok, p.Statement, !u.run.Config.Rollout.Thinking)
-	if err != nil {
-		return nil, err
-	}
-	if limit := u.run.Config.Rollout.MaxPrompt; len(prompt) > limit {
-		return nil, fault.New(fault.Invalid, "GenerateRollouts", "the prompt of %s has %d tokens, rollout.max_prompt is %d", p.ID, len(prompt), limit)
-	}
-	topK := u.run.Config.Rollout.TopKRecord
-	if u.q.Split == string(dataset.Dev) {
-		topK = 0 // validation trains nothing
-	}
-	return trajectory.New(trajectory.Key{
+	l, set := u.run.Layout, u.settings()
+	start, err := set.Begin(u.tok, trajectory.Key{
 		ProblemID: p.ID, Problem: p.Index, Split: u.q.Split, Group: u.q.Group, Sample: sample, Tag: u.q.Tag, Submission: u.q.Submission,
-	}, prompt, topK), nil
-}
-
-func (u *unit) options(p dataset.Problem, sample int) agent.Options {
-	c := u.run.Config
-	o := agent.Options{
-		Sampler: u.sampler, Tokenizer: u.tok, Tool: tool{u.r.Tool, Limits(c)}, MaxTurns: c.Rollout.MaxTurns,
-		MaxTurn: c.Rollout.MaxTurnTokens, MaxResponse: c.Rollout.MaxResponse, MaxTotal: c.Rollout.MaxTotal, OutputLimit: c.Rollout.ToolOutputLimit,
-		Sampling: engine.Sampling{Temperature: c.Rollout.Temperature, TopK: c.Rollout.TopKRecord},
-		Random:   rng.New(c.Run.Seed, rng.Train, u.q.Tag, p.ID, sample, u.q.Submission),
-		Pin:      u.q.Pin, NoThinking: !c.Rollout.Thinking,
-	}
-	if u.q.Split == string(dataset.Dev) {
-		// The same draws serve every validation, so that versions are compared and not luck.
-		o.Sampling = engine.Sampling{Temperature: c.Validation.Temperature}
-		o.Random = rng.New(c.Run.Seed, rng.Validation, 0, p.ID, sample, 0)
-	}
-	return o
-}
-
-// flusher writes what there is of one trajectory: at most once in an interval, and as soon as a call has its answer.
-//
-// An attempt that is believed dead may still flush for a while. Every flush is whole and true by itself, so that an older one
-// over a newer one costs tokens if the worker then dies, and nothing else.
-type flusher struct {
-	u        *unit
-	name     string
-	interval time.Duration
-	at       time.Time // of the newest flush
-	calls    int       // finished calls in it
-	tokens   int       // tokens in it
-}
-
-// flusher returns the flusher of t, which is as it was begun or as it was flushed.
-func (u *unit) flusher(name string, t *trajectory.Trajectory) *flusher {
-	return &flusher{u: u, name: name, interval: u.run.Config.Rollout.FlushInterval.Std(), at: time.Now(), calls: calls(t), tokens: t.Len()}
-}
-
-func calls(t *trajectory.Trajectory) int {
-	n := 0
-	for _, u := range t.Turns {
-		if u.Call != nil {
-			n++
-		}
-	}
-	return n
-}
-
-func (f *flusher) progress(ctx context.Context, t *trajectory.Trajectory) error {
-	if time.Since(f.at) < f.interval && calls(t) == f.calls {
-		return nil
-	}
-	if err := f.flush(ctx, t); err != nil {
-		return err
-	}
-	f.u.beat.Say("%s: %d tokens of a trajectory flushed", f.u.q.Unit, t.Len())
-	return nil
-}
-
-func (f *flusher) flush(ctx context.Context, t *trajectory.Trajectory) error {
-	data, err := trajectory.Encode([]*trajectory.Trajectory{t})
+	}, p.Statement)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if _, err := f.u.r.Runs.Store.Replace(ctx, f.name, data); err != nil {
-		return err
-	}
-	f.at, f.calls, f.tokens = time.Now(), calls(t), t.Len()
-	return nil
+	return rollout.Job{
+		Store: u.r.Runs.Store, Done: l.Sample(u.q.Unit, p.Index, sample), Partial: l.Partial(u.q.Unit, p.Index, sample), Start: start,
+		Options: set.Options(u.sampler, u.tok, rollout.Tool{Programs: u.r.Tool, Limits: Limits(u.run.Config)}, u.random(p, sample), u.q.Pin),
+		Vocab:   u.run.Vocab, FlushInterval: u.run.Config.Rollout.FlushInterval.Std(),
+		Flushed: func(t *trajectory.Trajectory) {
+			u.beat.Say("%s: %d tokens of a trajectory flushed", u.q.Unit, t.Len())
+		},
+		Distrusted: func(ctx context.Context, name, why string) { u.r.note(ctx, u.q, name, why) },
+	}.Run(ctx)
 }
 
-// last flushes what an attempt leaves that ends without being killed: its worker stops, its engine or the sandbox failed. It does
-// its best; without it, what was sampled since the newest flush is sampled again. A closed run needs nothing, and what
-// another attempt flushed meanwhile stays if it is longer.
-func (f *flusher) last(ctx context.Context, t *trajectory.Trajectory, cause error) {
-	if t.Len() == f.tokens || fault.Is(cause, fault.Stale) || fault.Is(context.Cause(ctx), fault.Stale) {
-		return
+func (u *unit) settings() rollout.Settings {
+	if u.q.Split == string(dataset.Dev) {
+		return ValidationSettings(u.run.Config)
 	}
-	ctx = context.WithoutCancel(ctx)
-	if old, err := readOne(ctx, f.u.r.Runs.Store, f.name); err == nil && old.Len() >= t.Len() {
-		return
-	}
-	_ = f.flush(ctx, t)
+	return trainSettings(u.run.Config)
 }
 
-// checkRecord refuses what cannot come from a working sampler, so that it is dropped and never trained.
-func checkRecord(t *trajectory.Trajectory, vocab int) error {
-	for i, sampled := range t.Mask() {
-		if !sampled {
-			continue
-		}
-		err := rl.CheckLogProb(t.LogProbs()[i])
-		if err == nil && t.TopK() > 0 {
-			ids, lps := t.Head(i)
-			err = rl.CheckRecord(ids, lps, vocab)
-		}
-		if err != nil {
-			return fault.New(fault.Infrastructure, "GenerateRollouts", "token %d of %s: %w", i, t.ProblemID, err)
-		}
+func (u *unit) random(p dataset.Problem, sample int) rng.Stream {
+	if u.q.Split == string(dataset.Dev) {
+		return rollout.ValidationStream(u.run.Config.Run.Seed, p.ID, sample)
 	}
-	return nil
+	return rng.New(u.run.Config.Run.Seed, rng.Train, u.q.Tag, p.ID, sample, u.q.Submission)
+}
+
+func trainSettings(c *config.Config) rollout.Settings {
+	return rollout.Settings{
+		Thinking: c.Rollout.Thinking, Temperature: c.Rollout.Temperature, TopK: c.Rollout.TopKRecord, MaxTurns: c.Rollout.MaxTurns,
+		MaxTurn: c.Rollout.MaxTurnTokens, MaxPrompt: c.Rollout.MaxPrompt, MaxResponse: c.Rollout.MaxResponse, MaxTotal: c.Rollout.MaxTotal,
+		OutputLimit: c.Rollout.ToolOutputLimit,
+	}
+}
+
+// ValidationSettings are how a configuration samples the dev problems: as in training, at a temperature of their own, and without
+// records, as validation trains nothing.
+func ValidationSettings(c *config.Config) rollout.Settings {
+	s := trainSettings(c)
+	s.Temperature, s.TopK = c.Validation.Temperature, 0
+	return s
 }
 
 // watchLoop ends the work when the loop that asked for it is closed.
@@ -424,24 +256,6 @@ func (r *Rollout) watchLoop(ctx context.Context, q contract.GenerateRequest, sto
 			return
 		}
 	}
-}
-
-// tool runs the model's programs in the sandbox.
-type tool struct {
-	s      Programs
-	limits *sandbox.Limits
-}
-
-// RunPython implements agent.Tool.
-func (t tool) RunPython(ctx context.Context, code, stdin string) (agent.ToolResult, error) {
-	res, err := t.s.Run(ctx, sandbox.Program{Source: []byte(code), Stdin: []byte(stdin), Limits: t.limits})
-	if err != nil {
-		return agent.ToolResult{}, err
-	}
-	return agent.ToolResult{
-		Stdout: string(res.Stdout), Stderr: string(res.Stderr), Outcome: string(res.Outcome), Started: true,
-		Seconds: res.WallSeconds + res.StartupSeconds, QueueSeconds: res.QueueSeconds,
-	}, nil
 }
 
 // Limits are the limits of one program that a configuration asks for.
