@@ -156,29 +156,64 @@ func deviation(x []float64) float64 {
 // Summarize adds up the units of a validation. Name, version, source and seconds are left to the caller.
 func Summarize(ctx context.Context, s artifact.Store, l record.Layout, units []string) (record.Validation, error) {
 	out := record.Validation{Units: units}
-	var pass, format, tokens mean
+	var sum Tally
 	for _, name := range units {
 		u, err := LoadUnit(ctx, s, l, name)
 		if err != nil {
 			return record.Validation{}, err
 		}
 		for i, v := range u.Verdicts.Items {
-			t := u.Trajectories[i]
-			out.Problems++
 			out.Items = append(out.Items, record.DevItem{Problem: v.ProblemID, Kind: string(v.Kind), Passed: v.Passed, Total: v.Total})
-			pass.add(v.Reward)
-			format.addIf(v.FormatOK)
-			tokens.add(float64(t.Response()))
-			count(&out.Metrics, t, v)
+			sum.Add(u.Trajectories[i], v)
 		}
 		out.Files = append(out.Files, u.Verdicts.File, u.Ref)
 	}
-	m := &out.Metrics
-	if out.Problems > 0 {
-		m.Acc = float64(m.Solved) / float64(out.Problems)
-		m.PassRate, m.FormatOK, m.MeanTokens = pass.sum/float64(pass.n), format.sum/float64(format.n), tokens.sum/float64(tokens.n)
-	}
+	out.Problems, out.Metrics = sum.N, sum.Metrics()
 	return out, nil
+}
+
+// Tally adds up responses to dev problems.
+type Tally struct {
+	N      int // responses
+	counts record.DevMetrics
+	pass   mean
+	format mean
+	tokens mean
+}
+
+// Add counts a response.
+func (y *Tally) Add(t *trajectory.Trajectory, v Verdict) {
+	y.N++
+	y.pass.add(v.Reward)
+	y.format.addIf(v.FormatOK)
+	y.tokens.add(float64(t.Response()))
+	count(&y.counts, t, v)
+}
+
+// Merge counts the responses of other as if they had been added here, one after the other.
+func (y *Tally) Merge(other *Tally) {
+	y.N += other.N
+	for _, p := range [][2]*mean{{&y.pass, &other.pass}, {&y.format, &other.format}, {&y.tokens, &other.tokens}} {
+		p[0].sum += p[1].sum
+		p[0].n += p[1].n
+	}
+	a, b := &y.counts, &other.counts
+	for _, p := range [][2]*int{
+		{&a.Solved, &b.Solved}, {&a.ToolUsed, &b.ToolUsed}, {&a.RuntimeErrors, &b.RuntimeErrors}, {&a.TimeLimits, &b.TimeLimits},
+		{&a.RuntimeTests, &b.RuntimeTests}, {&a.TimeTests, &b.TimeTests}, {&a.BudgetExhausted, &b.BudgetExhausted}, {&a.LengthCut, &b.LengthCut},
+	} {
+		*p[0] += *p[1]
+	}
+}
+
+// Metrics are the counts and shares; all are 0 of nothing.
+func (y *Tally) Metrics() record.DevMetrics {
+	m := y.counts
+	if y.N > 0 {
+		m.Acc = float64(m.Solved) / float64(y.N)
+		m.PassRate, m.FormatOK, m.MeanTokens = y.pass.sum/float64(y.pass.n), y.format.sum/float64(y.format.n), y.tokens.sum/float64(y.tokens.n)
+	}
+	return m
 }
 
 func count(m *record.DevMetrics, t *trajectory.Trajectory, v Verdict) {

@@ -37,9 +37,14 @@ type Unit struct {
 
 // LoadUnit reads the verdicts of a unit and the trajectories they refer to, verified. Errors: NotFound, Corrupt.
 func LoadUnit(ctx context.Context, s artifact.Store, l record.Layout, name string) (Unit, error) {
+	return ReadUnit(ctx, s, l.Verdicts(name))
+}
+
+// ReadUnit is LoadUnit for the verdicts in a file of any name.
+func ReadUnit(ctx context.Context, s artifact.Store, name string) (Unit, error) {
 	var u Unit
 	var err error
-	if u.Ref, err = artifact.GetJSON(ctx, s, l.Verdicts(name), &u.Verdicts); err != nil {
+	if u.Ref, err = artifact.GetJSON(ctx, s, name, &u.Verdicts); err != nil {
 		return Unit{}, err
 	}
 	if u.Trajectories, err = ReadTrajectories(ctx, s, u.Verdicts.File); err != nil {
