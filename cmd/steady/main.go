@@ -39,6 +39,7 @@ type cli struct {
 	Sandbox      sandboxCmd      `cmd:"" help:"Run one program in the sandbox."`
 	Judge        judgeCmd        `cmd:"" help:"Judge responses from a JSON Lines file."`
 	Dataset      datasetCmd      `cmd:"" help:"Prepare and look at data sets."`
+	Eval         evalCmd         `cmd:"" help:"Evaluate a model on a problem set: pass@k with intervals."`
 	Pretrain     pretrainCmd     `cmd:"" help:"Warm-start the demo model from its generated corpus."`
 	Tokenize     tokenizeCmd     `cmd:"" help:"Tokenize texts: {\"text\"} to {\"ids\", \"ids_plain\"}, with special tokens recognised and as untrusted text."`
 	Detokenize   detokenizeCmd   `cmd:"" help:"Turn ids into text: {\"ids\", \"skip_special_tokens\"} to {\"text\"}."`

@@ -242,3 +242,15 @@ func readDecisions(dir string, m Manifest) ([]decisionRow, error) {
 	}
 	return rows, nil
 }
+
+// Eval returns the problems of a split with their hidden tests, as an evaluation needs them. Its errors are those of Tests.
+func (s *Set) Eval(split Split) EvalSet {
+	return func(yield func(EvalProblem, error) bool) {
+		for i, p := range s.problems[split] {
+			tests, err := s.Tests(split, i)
+			if !yield(EvalProblem{Problem: p, Tests: tests}, err) || err != nil {
+				return
+			}
+		}
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/steadyrl/steady/internal/agent"
 	"github.com/steadyrl/steady/internal/artifact"
 	"github.com/steadyrl/steady/internal/batch"
+	"github.com/steadyrl/steady/internal/chat"
 	"github.com/steadyrl/steady/internal/dataset"
 	"github.com/steadyrl/steady/internal/engine"
 	"github.com/steadyrl/steady/internal/fault"
@@ -62,10 +63,10 @@ func Run(ctx context.Context, set dataset.EvalSet, o Options) (*Result, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	s, err := look(ctx, set, o.Settings.Data.Limit, func(p dataset.Problem) error {
-		_, err := o.Settings.Sampling.Prompt(o.Tokenizer, p.ID, p.Statement)
-		return err
-	})
+	s, err := look(ctx, set, o.Settings.Data.Limit, func(p dataset.Problem) (int, error) {
+		ids, err := chat.Prompt(o.Tokenizer, p.Statement, !o.Settings.Sampling.Thinking)
+		return len(ids), err
+	}, o.Settings.Sampling.MaxPrompt)
 	if err != nil {
 		return nil, err
 	}
@@ -157,29 +158,22 @@ func (r *run) each(ctx context.Context, set dataset.EvalSet, do func(int, datase
 		WithHint("leave the files alone while they are evaluated, and start again with another --out")
 	i := 0
 	for p, err := range set {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		_, d, err := entry(p, err)
 		if err != nil {
 			return err
 		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if i == len(r.problems) {
-			if r.Settings.Data.Limit > 0 {
-				return nil
-			}
-			return changed
-		}
-		d, err := digest(p)
-		if err != nil {
-			return err
-		}
-		if d != r.digests[i] {
+		if i == len(r.problems) || d != r.digests[i] {
 			return changed
 		}
 		if r.problems[i].LeftOut == "" {
 			do(i, p)
 		}
-		i++
+		if i++; i == r.Settings.Data.Limit {
+			return nil
+		}
 	}
 	if i < len(r.problems) {
 		return changed
@@ -293,7 +287,7 @@ func (r *run) evaluate(ctx context.Context, i int, p dataset.EvalProblem) error 
 		if err != nil {
 			return err
 		}
-		v := batch.Verdicts{Unit: at(i, ""), File: ref, Python: r.Settings.Programs.Python, Items: items}
+		v := batch.Verdicts{Unit: fmt.Sprintf("problems/%06d", i), File: ref, Python: r.Settings.Programs.Python, Items: items}
 		if _, err = artifact.PutJSON(ctx, r.Store, at(i, "verdicts.json"), v); fault.Is(err, fault.Stale) {
 			return nil // times differ; the first counts
 		}

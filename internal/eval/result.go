@@ -17,10 +17,10 @@ type Result struct {
 
 // Totals are shares and counts over the problems that were evaluated.
 type Totals struct {
-	Problems     int `json:"problems"`
-	Functions    int `json:"left_out_functions"` // not evaluated: they call a function
-	WithoutTests int `json:"left_out_no_tests"`
-	Responses    int `json:"responses"`
+	Problems  int `json:"problems"` // evaluated
+	Responses int `json:"responses"`
+	// LeftOut counts problems that were not evaluated, by the reason.
+	LeftOut map[string]int `json:"left_out,omitempty"`
 	// PassAt are by k, smallest first; PassRate is the mean share of passed tests.
 	PassAt   []PassAtK `json:"pass_at"`
 	PassRate Estimate  `json:"pass_rate"`
@@ -38,7 +38,8 @@ type PassAtK struct {
 type Problem struct {
 	ID      string `json:"id"`
 	Tests   int    `json:"tests"`
-	LeftOut string `json:"left_out,omitempty"` // why it was not evaluated
+	LeftOut string `json:"left_out,omitempty"` // reason why it was not evaluated
+	Why     string `json:"why,omitempty"`      // what the reason saw, for a person
 	// Samples are in the order of their random streams.
 	Samples []Sample `json:"samples,omitempty"`
 
@@ -93,12 +94,11 @@ func totals(problems []Problem, ks []int) Totals {
 	samples := 1
 	for i := range problems {
 		p := &problems[i]
-		switch p.LeftOut {
-		case LeftFunction:
-			t.Functions++
-			continue
-		case LeftNoTests:
-			t.WithoutTests++
+		if p.LeftOut != "" {
+			if t.LeftOut == nil {
+				t.LeftOut = map[string]int{}
+			}
+			t.LeftOut[p.LeftOut]++
 			continue
 		}
 		t.Problems++

@@ -30,6 +30,10 @@ type Data struct {
 	Kind  string `json:"kind"`            // taco, lcb, deepcoder
 	Split string `json:"split,omitempty"` // of a prepared data set
 	Limit int    `json:"limit,omitempty"` // only the first problems, 0 for all
+	// Release, From and Until choose problems of LiveCodeBench.
+	Release int    `json:"release,omitempty"`
+	From    string `json:"from,omitempty"`
+	Until   string `json:"until,omitempty"`
 	// Problems, Digest: how many there are and the SHA-256 of their ids, statements and tests, in order.
 	Problems int    `json:"problems"`
 	Digest   string `json:"digest"`

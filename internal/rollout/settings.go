@@ -27,23 +27,14 @@ type Settings struct {
 	OutputLimit int     `json:"tool_output_limit"` // characters
 }
 
-// Prompt returns the prompt of a problem. Errors: Invalid (longer than MaxPrompt).
-func (s Settings) Prompt(tok *tokenizer.Tokenizer, id, statement string) ([]int32, error) {
+// Begin returns a trajectory that holds the prompt of a problem. Errors: Invalid (longer than MaxPrompt).
+func (s Settings) Begin(tok *tokenizer.Tokenizer, k trajectory.Key, statement string) (*trajectory.Trajectory, error) {
 	prompt, err := chat.Prompt(tok, statement, !s.Thinking)
 	if err != nil {
 		return nil, err
 	}
 	if len(prompt) > s.MaxPrompt {
-		return nil, fault.New(fault.Invalid, "rollout.Prompt", "the prompt of %s has %d tokens, rollout.max_prompt is %d", id, len(prompt), s.MaxPrompt)
-	}
-	return prompt, nil
-}
-
-// Begin returns a trajectory that holds the prompt of a problem. Errors: as Prompt.
-func (s Settings) Begin(tok *tokenizer.Tokenizer, k trajectory.Key, statement string) (*trajectory.Trajectory, error) {
-	prompt, err := s.Prompt(tok, k.ProblemID, statement)
-	if err != nil {
-		return nil, err
+		return nil, fault.New(fault.Invalid, "rollout.Begin", "the prompt of %s has %d tokens, rollout.max_prompt is %d", k.ProblemID, len(prompt), s.MaxPrompt)
 	}
 	return trajectory.New(k, prompt, s.TopK), nil
 }
