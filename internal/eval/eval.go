@@ -2,7 +2,6 @@ package eval
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -220,7 +219,7 @@ func (r *run) problem(ctx context.Context, i int, p dataset.EvalProblem) error {
 			return err
 		}
 		// Read back: what counts is what lies there, also if another process was quicker.
-		got, err := batch.ReadUnit(ctx, r.Store, at(i, "verdicts.json"))
+		got, err := r.unit(ctx, i)
 		if err != nil {
 			return err
 		}
@@ -236,27 +235,49 @@ func (r *run) problem(ctx context.Context, i int, p dataset.EvalProblem) error {
 
 // believed reads what an earlier start left of a finished problem; nil if there is nothing that can be used.
 func (r *run) believed(ctx context.Context, i int, p dataset.EvalProblem) (*batch.Unit, error) {
-	u, err := batch.ReadUnit(ctx, r.Store, at(i, "verdicts.json"))
-	why := ""
-	switch {
-	case err == nil:
-		if why = r.foreign(u, p); why == "" {
+	u, err := r.unit(ctx, i)
+	if err == nil {
+		why := r.foreign(u, p)
+		if why == "" {
 			return &u, r.sweep(ctx, i)
 		}
+		err = fault.New(fault.Corrupt, "eval.believed", "%s", why)
+	}
+	switch {
 	case fault.Is(err, fault.Corrupt):
-		why = err.Error()
+		r.Note(fmt.Sprintf("%s is judged again: %v", p.ID, err))
 	case !fault.Is(err, fault.NotFound):
 		return nil, err
 	}
-	if why == "" {
-		ok, err := r.Store.Exists(ctx, at(i, "verdicts.json"))
-		if err != nil || !ok {
+	for _, name := range []string{at(i, doneFile), at(i, verdictsFile)} {
+		if err := r.Store.Remove(ctx, name); err != nil {
 			return nil, err
 		}
-		why = "its trajectories are gone"
 	}
-	r.Note(fmt.Sprintf("%s is evaluated again: %s", p.ID, why))
-	return nil, errors.Join(r.Store.Remove(ctx, at(i, "verdicts.json")), r.Store.Remove(ctx, at(i, "trajectories.parquet")))
+	return nil, nil //nolint:nilnil // see above
+}
+
+// Names of a problem's files. The verdicts count only if the last file names them with their digest.
+const (
+	trajectoriesFile = "trajectories.parquet"
+	verdictsFile     = "verdicts.json"
+	doneFile         = "done.json"
+)
+
+// unit reads a finished problem. Errors: NotFound (it is not finished), Corrupt.
+func (r *run) unit(ctx context.Context, i int) (batch.Unit, error) {
+	var ref artifact.Ref
+	if _, err := artifact.GetJSON(ctx, r.Store, at(i, doneFile), &ref); err != nil {
+		return batch.Unit{}, err
+	}
+	u, err := batch.ReadUnit(ctx, r.Store, at(i, verdictsFile))
+	if fault.Is(err, fault.NotFound) {
+		err = fault.New(fault.Corrupt, "eval.unit", "a file of a finished problem is gone: %w", err)
+	}
+	if err == nil && u.Ref != ref {
+		err = fault.New(fault.Corrupt, "eval.unit", "%s is not as it was written", at(i, verdictsFile))
+	}
+	return u, err
 }
 
 // foreign says why verdicts are not those of a problem; empty if they are.
@@ -288,9 +309,14 @@ func (r *run) evaluate(ctx context.Context, i int, p dataset.EvalProblem) error 
 			return err
 		}
 		v := batch.Verdicts{Unit: fmt.Sprintf("problems/%06d", i), File: ref, Python: r.Settings.Programs.Python, Items: items}
-		if _, err = artifact.PutJSON(ctx, r.Store, at(i, "verdicts.json"), v); fault.Is(err, fault.Stale) {
-			return nil // times differ; the first counts
+		verdicts, err := artifact.PutJSON(ctx, r.Store, at(i, verdictsFile), v)
+		if fault.Is(err, fault.Stale) { // another process was first; times differ
+			verdicts, err = artifact.GetJSON(ctx, r.Store, at(i, verdictsFile), &v)
 		}
+		if err != nil {
+			return err
+		}
+		_, err = artifact.PutJSON(ctx, r.Store, at(i, doneFile), verdicts)
 		return err
 	})
 	if err != nil {
@@ -301,7 +327,7 @@ func (r *run) evaluate(ctx context.Context, i int, p dataset.EvalProblem) error 
 
 // trajectories returns the responses to a problem in one file, sampling those that are missing.
 func (r *run) trajectories(ctx context.Context, i int, p dataset.EvalProblem) ([]*trajectory.Trajectory, artifact.Ref, error) {
-	name := at(i, "trajectories.parquet")
+	name := at(i, trajectoriesFile)
 	if ts, ref, err := r.together(ctx, name, p); err == nil || !fault.Is(err, fault.NotFound) && !fault.Is(err, fault.Corrupt) {
 		return ts, ref, err
 	} else if fault.Is(err, fault.Corrupt) {

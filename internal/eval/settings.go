@@ -65,30 +65,27 @@ const (
 	ResultFile   = "eval.json"
 )
 
-// claim writes the settings, or compares them with those of the evaluation that lies in the store. Errors: Invalid (another
-// evaluation, and in what it differs; something else lies there), Corrupt, those of the store.
+// claim writes the settings, unless they lie in the store already. Errors: Invalid (others do, and in what they differ; something else
+// lies there), Corrupt, those of the store.
 func claim(ctx context.Context, s artifact.Store, want Settings) error {
 	const op = "eval.claim"
+	names, err := s.List(ctx, "")
+	if err != nil {
+		return err
+	}
+	if len(names) > 0 && !slices.Contains(names, SettingsFile) {
+		return fault.New(fault.Invalid, op, "the directory of the evaluation holds something else: %s", names[0]).
+			WithHint("choose a new or empty directory with --out")
+	}
+	_, err = artifact.PutJSON(ctx, s, SettingsFile, want)
+	if !fault.Is(err, fault.Stale) {
+		return err
+	}
+	damaged := fault.New(fault.Corrupt, op, "%s is not as it was written", SettingsFile).WithHint("start again with another --out")
 	var got Settings
-	_, err := artifact.GetJSON(ctx, s, SettingsFile, &got)
-	switch {
-	case fault.Is(err, fault.NotFound):
-		names, err := s.List(ctx, "")
-		if err != nil {
-			return err
-		}
-		if len(names) > 0 {
-			return fault.New(fault.Invalid, op, "the directory of the evaluation holds something else: %s", names[0]).
-				WithHint("choose a new or empty directory with --out")
-		}
-		if _, err = artifact.PutJSON(ctx, s, SettingsFile, want); !fault.Is(err, fault.Stale) {
-			return err
-		}
-		// Another process was first.
-		if _, err := artifact.GetJSON(ctx, s, SettingsFile, &got); err != nil {
-			return err
-		}
-	case err != nil:
+	if _, err := artifact.GetJSON(ctx, s, SettingsFile, &got); fault.Is(err, fault.Corrupt) {
+		return damaged
+	} else if err != nil {
 		return err
 	}
 	d, err := Differences(got, want)
@@ -99,7 +96,7 @@ func claim(ctx context.Context, s artifact.Store, want Settings) error {
 		return fault.New(fault.Invalid, op, "the evaluation that lies there has other settings: %s", strings.Join(d, "; ")).
 			WithHint("give the settings of that evaluation, or another directory with --out")
 	}
-	return nil
+	return damaged
 }
 
 // Differences lists the settings that differ, as "key was A, now B".
