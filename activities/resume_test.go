@@ -8,12 +8,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -32,10 +30,10 @@ import (
 	"github.com/steadyrl/steady/internal/contract"
 	"github.com/steadyrl/steady/internal/dataset"
 	"github.com/steadyrl/steady/internal/demo"
+	"github.com/steadyrl/steady/internal/demo/demotest"
 	"github.com/steadyrl/steady/internal/engine"
 	"github.com/steadyrl/steady/internal/engine/ref"
 	"github.com/steadyrl/steady/internal/fault"
-	"github.com/steadyrl/steady/internal/judge"
 	"github.com/steadyrl/steady/internal/model"
 	"github.com/steadyrl/steady/internal/policy"
 	"github.com/steadyrl/steady/internal/record"
@@ -311,42 +309,26 @@ type world struct {
 	vocab int
 }
 
+// demoSet prepares a few demo problems in a directory.
+func demoSet(ctx context.Context, dir string) (*dataset.Set, error) {
+	set, err := demotest.Prepare(ctx, dir, 8, 2)
+	if err != nil {
+		return nil, err
+	}
+	return dataset.Open(set)
+}
+
 var theWorld = sync.OnceValues(func() (world, error) {
 	var w world
-	shard, err := demo.Shard()
-	if err != nil {
-		return w, err
-	}
-	defer shard.Close()
-	data, err := io.ReadAll(shard)
-	if err != nil {
-		return w, err
-	}
-	accept := func(_ context.Context, _ string, tests []judge.Test) (judge.Verdict, error) {
-		return judge.Verdict{Kind: judge.Accepted, Passed: len(tests), Total: len(tests)}, nil
-	}
 	dir, err := os.MkdirTemp("", "steady-set-*")
 	if err != nil {
 		return w, err
 	}
 	defer os.RemoveAll(dir)
-	work, err := dataset.OpenWork(filepath.Join(dir, "work"))
-	if err != nil {
+	if w.set, err = demoSet(context.Background(), dir); err != nil {
 		return w, err
 	}
-	words := func(statement string) (int, error) { return len(statement), nil }
-	r := dataset.Recipe{Seed: 1, Train: 8, Dev: 2, MaxPrompt: 10_000, Tries: 1, CountPrompt: words, Run: accept, Parallel: 2}
-	in := dataset.Input{Name: demo.ShardName, Size: int64(len(data))}
-	if _, err := r.Shard(context.Background(), work, 0, in, bytes.NewReader(data), nil); err != nil {
-		return w, err
-	}
-	dir = filepath.Join(dir, "set")
-	if _, err := r.Finish(context.Background(), work, dir, 1); err != nil {
-		return w, err
-	}
-	if w.set, err = dataset.Open(dir); err != nil {
-		return w, err
-	}
+	var data []byte
 	if data, err = fs.ReadFile(demo.Model(), "tokenizer.json"); err != nil {
 		return w, err
 	}

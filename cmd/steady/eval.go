@@ -64,7 +64,7 @@ type evalRunCmd struct {
 	Dialect      string   `default:"vllm" enum:"vllm,sglang" help:"What the server is: vllm or sglang."`
 	EndpointKey  string   `env:"STEADY_ENDPOINT_KEY" placeholder:"KEY" help:"Bearer token of the server; better in the environment, which other users do not see."`
 	Data         string   `required:"" enum:"taco,lcb,deepcoder" placeholder:"KIND" help:"What --set is. taco: a prepared data set. lcb: a directory with LiveCodeBench's files. deepcoder: Parquet files of DeepCoder-Preview-Dataset."`
-	Set          []string `required:"" placeholder:"PATH" help:"The problems: datasets/KEY in a store, or what --data says."`
+	Set          []string `required:"" sep:"none" placeholder:"PATH" help:"The problems: datasets/KEY in a store, or what --data says; repeat it for several files of DeepCoder."`
 	Split        string   `default:"dev" enum:"dev,train" help:"Split of a prepared data set: dev or train."`
 	Release      int      `placeholder:"N" help:"Release of LiveCodeBench, 1 to 6; default: 6."`
 	From         string   `placeholder:"DAY" help:"First day of a contest of LiveCodeBench, as 2024-08-01."`
@@ -99,10 +99,10 @@ func (c *evalRunCmd) check() error {
 		errs = append(errs, fault.New(fault.Invalid, "", "--endpoint and --served-model go together").WithHint("the server lists the names of its models"))
 	}
 	if c.Data != "lcb" && (c.Release != 0 || c.From != "" || c.Until != "") {
-		errs = append(errs, fault.New(fault.Invalid, "", "--release, --from and --until are for --data lcb"))
+		errs = append(errs, fault.New(fault.Invalid, "", "--release, --from and --until are for --data lcb").WithHint("leave them out, or evaluate on --data lcb"))
 	}
 	if c.Data != "deepcoder" && len(c.Set) != 1 {
-		errs = append(errs, fault.New(fault.Invalid, "", "--set has %d paths, --data %s wants one", len(c.Set), c.Data))
+		errs = append(errs, fault.New(fault.Invalid, "", "--set has %d paths, --data %s wants one", len(c.Set), c.Data).WithHint("name one directory with --set"))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
