@@ -126,10 +126,10 @@ func TestEval_sameFileAfterKills(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs programs")
 	}
-	set, dir := demoProblems(t, 12), t.TempDir()
+	set, dir := demoProblems(t, 6), t.TempDir()
 	whole, killed := filepath.Join(dir, "whole"), filepath.Join(dir, "killed")
 	code, out, errOut := steady(t, evalArgs(set, whole, "--samples=2", "--threads=1")...)
-	if code != exitDone || !strings.Contains(out, "pass@2") || !strings.Contains(out, "12 problems, 2 responses each") || !strings.Contains(errOut, "12 of 12 problems") {
+	if code != exitDone || !strings.Contains(out, "pass@2") || !strings.Contains(out, "6 problems, 2 responses each") || !strings.Contains(errOut, "6 of 6 problems") {
 		t.Fatalf("status %d:\n%s%s", code, out, errOut)
 	}
 	for i, how := range []os.Signal{syscall.SIGKILL, os.Interrupt} {
@@ -140,9 +140,9 @@ func TestEval_sameFileAfterKills(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		testutil.Eventually(t, 2*time.Minute, strconv.Itoa(2*i+1)+" finished problems", func() bool {
+		testutil.Eventually(t, 2*time.Minute, strconv.Itoa(i+1)+" finished problems", func() bool {
 			done, err := filepath.Glob(filepath.Join(killed, "problems", "*", "done.json"))
-			return err == nil && len(done) > 2*i
+			return err == nil && len(done) > i
 		})
 		_ = cmd.Process.Signal(how)
 		err := cmd.Wait()
@@ -165,7 +165,7 @@ func TestEval_sameFileAfterKills(t *testing.T) {
 		t.Errorf("other bytes after kills: %s, printed %s, want %s", resultFile(t, killed), out, want)
 	}
 	code, out, errOut = steady(t, "eval", "compare", filepath.Join(whole, eval.ResultFile), filepath.Join(killed, eval.ResultFile))
-	if code != exitDone || !strings.Contains(out, "better on 0, worse on 0, equal on 12") {
+	if code != exitDone || !strings.Contains(out, "better on 0, worse on 0, equal on 6") {
 		t.Errorf("compare: status %d:\n%s%s", code, out, errOut)
 	}
 	if code, _, errOut := steady(t, "eval", "compare", filepath.Join(whole, eval.SettingsFile), filepath.Join(whole, eval.ResultFile)); code != exitUsage || !strings.Contains(errOut, "settings.json") {

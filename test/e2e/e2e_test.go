@@ -17,6 +17,7 @@ import (
 
 	"github.com/steadyrl/steady/internal/artifact"
 	"github.com/steadyrl/steady/internal/contract"
+	"github.com/steadyrl/steady/internal/eval"
 	"github.com/steadyrl/steady/internal/ledger"
 	"github.com/steadyrl/steady/internal/record"
 	"github.com/steadyrl/steady/internal/testutil"
@@ -184,6 +185,7 @@ func TestCommandLine_drivesARun(t *testing.T) {
 		t.Errorf("ledger %+v, want %d groups trained", n, 4*stop)
 	}
 	s.checkExport("r1")
+	s.evaluate("r1")
 	s.restart(stop)
 	s.refuse()
 }
@@ -211,6 +213,38 @@ func (s *site) checkExport(run string) {
 	}
 	if err := os.WriteFile(file, good, 0o600); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// evaluate repeats the validation of the export with steady eval, under the run's settings: it has the same figures and verdicts.
+func (s *site) evaluate(run string) {
+	t := s.t
+	t.Helper()
+	l := record.Layout{Run: run, Lineage: "l0"}
+	var set record.Dataset
+	var want record.Validation
+	_, err := artifact.GetJSON(t.Context(), s.store(), l.Dataset(), &set)
+	_, verr := artifact.GetJSON(t.Context(), s.store(), l.Validation("export"), &want)
+	if err != nil || verr != nil {
+		t.Fatal(err, verr)
+	}
+	root, out := filepath.Join(s.data(), "store"), filepath.Join(s.dir, "eval")
+	text, code, err := testutil.Run(t.Context(), s.steady, "eval", "--model", filepath.Join(root, l.Export()), "-f", filepath.Join(root, l.ConfigFile()),
+		"--data", "taco", "--set", filepath.Join(root, set.Dir), "--out", out)
+	if err != nil || code != 0 {
+		t.Fatalf("eval: %v, status %d: %s", err, code, text)
+	}
+	got, err := eval.Read(filepath.Join(out, eval.ResultFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Totals.Metrics != want.Metrics || got.Settings.Model.Weights != want.Weights || len(got.Problems) != len(want.Items) {
+		t.Errorf("evaluation %+v of %.12s, validation %+v of %.12s", got.Totals.Metrics, got.Settings.Model.Weights, want.Metrics, want.Weights)
+	}
+	for i, item := range want.Items {
+		if o := got.Problems[i].Samples[0]; got.Problems[i].ID != item.Problem || o.Kind != item.Kind || o.Passed != item.Passed || o.Total != item.Total {
+			t.Errorf("%s: evaluation %+v, validation %+v", got.Problems[i].ID, o, item)
+		}
 	}
 }
 
