@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,7 +67,7 @@ type evalRunCmd struct {
 	Data         string   `required:"" enum:"taco,lcb,deepcoder" placeholder:"KIND" help:"What --set is. taco: a prepared data set. lcb: a directory with LiveCodeBench's files. deepcoder: Parquet files of DeepCoder-Preview-Dataset."`
 	Set          []string `required:"" sep:"none" placeholder:"PATH" help:"The problems: datasets/KEY in a store, or what --data says; repeat it for several files of DeepCoder."`
 	Split        string   `default:"dev" enum:"dev,train" help:"Split of a prepared data set: dev or train."`
-	Release      int      `placeholder:"N" help:"Release of LiveCodeBench, 1 to 6; default: 6."`
+	Release      int      `placeholder:"N" help:"Release of LiveCodeBench, 1 to 6; default: the newest."`
 	From         string   `placeholder:"DAY" help:"First day of a contest of LiveCodeBench, as 2024-08-01."`
 	Until        string   `placeholder:"DAY" help:"First day that is out."`
 	Samples      int      `default:"1" placeholder:"N" help:"Responses to each problem."`
@@ -239,8 +240,8 @@ func (c *evalRunCmd) problems(ctx context.Context) (dataset.EvalSet, eval.Data, 
 	about := eval.Data{Kind: c.Data, Limit: c.Limit}
 	switch c.Data {
 	case "lcb":
-		about.Release, about.From, about.Until = c.Release, c.From, c.Until
-		set, err := lcb.Open(ctx, c.Set[0], lcb.EvalOptions{Release: c.Release, From: c.From, Until: c.Until})
+		about.Release, about.From, about.Until = cmp.Or(c.Release, len(lcb.Files())), c.From, c.Until
+		set, err := lcb.Open(ctx, c.Set[0], lcb.EvalOptions{Release: about.Release, From: c.From, Until: c.Until})
 		return set, about, err
 	case "deepcoder":
 		set, err := deepcoder.Open(ctx, c.Set, deepcoder.Options{})
@@ -376,13 +377,13 @@ func (c *evalCompareCmd) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
-	cmp, err := eval.Compare(a, b)
+	both, err := eval.Compare(a, b)
 	if err != nil {
 		return err
 	}
 	if c.JSON {
-		return printJSON(s.out, cmp)
+		return printJSON(s.out, both)
 	}
-	_, err = fmt.Fprint(s.out, cmp.Table())
+	_, err = fmt.Fprint(s.out, both.Table())
 	return err
 }

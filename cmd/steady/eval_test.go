@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/parquet-go/parquet-go"
 
 	"github.com/steadyrl/steady/internal/demo"
 	"github.com/steadyrl/steady/internal/demo/demotest"
@@ -266,6 +269,67 @@ func TestEval_overAnEndpoint(t *testing.T) {
 	}
 	if code, _, errOut := steady(t, evalArgs(set, t.TempDir(), "--model", dir, "--endpoint", "http://127.0.0.1:1", "--served-model", "m")...); code != exitRunFailed {
 		t.Errorf("nobody there: status %d:\n%s", code, errOut)
+	}
+}
+
+// Files of LiveCodeBench and DeepCoder are evaluated as they are; what cannot be is counted by its reason.
+func TestEval_otherDataSets(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("runs programs")
+	}
+	dir := t.TempDir()
+	tiny, w := tinyModel(t)
+	files, err := weights.Shards(w, weights.BF16, 1<<30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if err := os.WriteFile(filepath.Join(tiny, f.Name), f.Data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	type row struct {
+		Problem string `parquet:"problem"`
+		Tests   string `parquet:"tests"`
+	}
+	deep := filepath.Join(dir, "d.parquet")
+	err = parquet.WriteFile(deep, []row{{"Add.", `[{"input": "1", "output": "2"}]`}, {"Call.", `[{"input": 1, "output": 2, "fn_name": "f"}]`}, {"Bad.", "?"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	live := lcbDir(t, dir)
+	for _, name := range []string{"test2.jsonl", "test3.jsonl", "test4.jsonl", "test5.jsonl"} {
+		if err := os.WriteFile(filepath.Join(live, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for kind, tt := range map[string]struct {
+		set  string
+		id   string
+		left map[string]int
+		more []string
+	}{
+		"deepcoder": {deep, "codeforces/train/00000", map[string]int{"function": 1, "bad_tests": 1}, nil},
+		"lcb":       {live, "livecodebench/abc400_a", nil, []string{"--until", "2024-06-01"}},
+	} {
+		out := filepath.Join(dir, "out-"+kind)
+		args := append([]string{"eval", "--model", tiny, "--recipe", "demo", "--max-response", "5", "--data", kind, "--set", tt.set, "--out", out}, tt.more...)
+		code, text, errOut := steady(t, args...)
+		if code != exitDone {
+			t.Errorf("%s: status %d:\n%s", kind, code, errOut)
+			continue
+		}
+		r, err := eval.Read(filepath.Join(out, eval.ResultFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tot := r.Totals; tot.Problems != 1 || !maps.Equal(tot.LeftOut, tt.left) || r.Problems[0].ID != tt.id || len(tt.left) > 0 != strings.Contains(text, "left out") {
+			t.Errorf("%s: %+v of %+v\n%s", kind, tot, r.Problems, text)
+		}
+		if code, _, errOut := steady(t, append(args, "--limit", "1")...); code != exitUsage || !strings.Contains(errOut, "data.limit was not given, now 1") {
+			t.Errorf("%s, another limit: status %d:\n%s", kind, code, errOut)
+		}
 	}
 }
 

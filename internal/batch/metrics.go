@@ -199,8 +199,14 @@ func (y *Tally) Merge(other *Tally) {
 	}
 	a, b := &y.counts, &other.counts
 	for _, p := range [][2]*int{
-		{&a.Solved, &b.Solved}, {&a.ToolUsed, &b.ToolUsed}, {&a.RuntimeErrors, &b.RuntimeErrors}, {&a.TimeLimits, &b.TimeLimits},
-		{&a.RuntimeTests, &b.RuntimeTests}, {&a.TimeTests, &b.TimeTests}, {&a.BudgetExhausted, &b.BudgetExhausted}, {&a.LengthCut, &b.LengthCut},
+		{&a.Solved, &b.Solved},
+		{&a.ToolUsed, &b.ToolUsed},
+		{&a.RuntimeErrors, &b.RuntimeErrors},
+		{&a.TimeLimits, &b.TimeLimits},
+		{&a.RuntimeTests, &b.RuntimeTests},
+		{&a.TimeTests, &b.TimeTests},
+		{&a.BudgetExhausted, &b.BudgetExhausted},
+		{&a.LengthCut, &b.LengthCut},
 	} {
 		*p[0] += *p[1]
 	}

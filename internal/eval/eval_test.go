@@ -28,8 +28,8 @@ import (
 	"github.com/steadyrl/steady/internal/tokenizer"
 )
 
-// broken is what everything says once it is killed.
-var broken = errors.New("killed")
+// errKilled is what everything says once it is killed.
+var errKilled = errors.New("killed")
 
 // store is the files of an evaluation as a process sees them that is killed before its n-th write or removal, if n is not 0; others fail then
 // too. fails, if set, is asked first.
@@ -50,7 +50,7 @@ func (s *store) change(name string) error {
 		}
 	}
 	if s.count++; s.n > 0 && s.count >= s.n {
-		return broken
+		return errKilled
 	}
 	return nil
 }
@@ -253,7 +253,7 @@ func TestRun_goesOnAfterAKillAtEveryPoint(t *testing.T) {
 		dir := t.TempDir()
 		o, s, _ := options(t, dir, 1)
 		s.n = at
-		if _, err := Run(t.Context(), set, o); !errors.Is(err, broken) {
+		if _, err := Run(t.Context(), set, o); !errors.Is(err, errKilled) {
 			t.Fatalf("killed at %d: %v", at, err)
 		}
 		finished := 0
