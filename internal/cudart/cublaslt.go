@@ -20,7 +20,8 @@ const (
 	ltResultBytes     = 96
 	ltResultWorkspace = 8 // word
 	ltResultState     = 18
-	ltWorkspaceBytes  = 32 << 20
+	ltWorkspaceBytes  = 64 << 20
+	ltCandidates      = 8 // of algorithms
 )
 
 // BLAS is cuBLASLt on one context, for products of BF16 matrices with float32 sums.
@@ -113,10 +114,11 @@ const (
 	WeightsGrad                // dW [out,in] += dy^T x
 )
 
-// Shape is what a plan is made for. StrideY is the row stride of dy in elements; 0 for Out.
+// Shape is what a plan is made for. StrideY is the row stride of dy in elements; 0 for Out. Half makes the result BF16; that of WeightsGrad is always float32.
 type Shape struct {
 	Product                Product
 	Rows, Out, In, StrideY int
+	Half                   bool
 }
 
 // Plan is a product of one shape. One algorithm is chosen when it is made and kept, without a split of the inner dimension: a row of
@@ -158,6 +160,10 @@ func (b *BLAS) NewPlan(s Shape) (p *Plan, err error) {
 	layout := func(into *uintptr, kind, rows, cols, stride int) {
 		made("layout", into, b.layoutCreate, uintptr(kind), uintptr(rows), uintptr(cols), uintptr(stride)) //nolint:gosec // sizes
 	}
+	kind := ltReal32F
+	if s.Half {
+		kind = ltRealBF16
+	}
 	made("matmul descriptor", &p.desc, b.descCreate, ltCompute32F, ltReal32F)
 	strideY := s.StrideY
 	if strideY == 0 {
@@ -169,11 +175,11 @@ func (b *BLAS) NewPlan(s Shape) (p *Plan, err error) {
 		set("transposition", b.descSet, p.desc, ltDescTransA, 1, 4)
 		layout(&p.layA, ltRealBF16, s.In, s.Out, s.In)
 		layout(&p.layB, ltRealBF16, s.In, s.Rows, s.In)
-		layout(&p.layC, ltReal32F, s.Out, s.Rows, s.Out)
+		layout(&p.layC, kind, s.Out, s.Rows, s.Out)
 	case InputGrad: // dX^T [in,rows] = W^T dY^T
 		layout(&p.layA, ltRealBF16, s.In, s.Out, s.In)
 		layout(&p.layB, ltRealBF16, s.Out, s.Rows, strideY)
-		layout(&p.layC, ltReal32F, s.In, s.Rows, s.In)
+		layout(&p.layC, kind, s.In, s.Rows, s.In)
 	case WeightsGrad: // dW^T [in,out] = X^T dY
 		set("transposition", b.descSet, p.desc, ltDescTransB, 1, 4)
 		layout(&p.layA, ltRealBF16, s.In, s.Rows, s.In)

@@ -19,7 +19,7 @@ import (
 var kernelFiles embed.FS
 
 // kernelOrder is the order in which the sources are joined.
-var kernelOrder = []string{"prelude.cu", "layer.cu", "attention.cu", "gemm.cu", "sample.cu", "train.cu"}
+var kernelOrder = []string{"prelude.cu", "layer.cu", "attention.cu", "gemm.cu", "sample.cu", "train.cu", "fast.cu"}
 
 // Source is the text of all kernels.
 func source() string {

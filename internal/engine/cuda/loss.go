@@ -58,10 +58,7 @@ func (g *trainGPU) headLoss(batchOf *engine.Batch, m *micro, scale float64) ([]t
 }
 
 func (g *trainGPU) headChunk(batchOf *engine.Batch, m *micro, part []target, scale float64) ([]tokenStats, error) {
-	n, elem, o, k := len(part), g.opts.Precision.elemBytes(), batchOf.Objective, 0
-	if !o.Supervised && o.Centering != rl.CenteringOff {
-		k = o.TopK
-	}
+	n, elem, o, k := len(part), g.opts.Precision.elemBytes(), batchOf.Objective, recordWidth(batchOf.Objective)
 	rows := pad(n, tile)
 	for b, bytes := range map[*buffer]int{
 		&g.hx: rows * g.hiddenP * elem, &g.logits: rows * g.Vocab * 4, &g.dlogits: rows * g.Vocab * elem, &g.dhn: rows * g.hiddenP * 4,
@@ -71,23 +68,8 @@ func (g *trainGPU) headChunk(batchOf *engine.Batch, m *micro, part []target, sca
 			return nil, err
 		}
 	}
-	var index, ids []int32
-	var words []uint32
-	var logQ []float32
-	for _, t := range part {
-		s := &batchOf.Sequences[t.seq]
-		factor := math.Float64bits(scale / s.Temperature)
-		var q float32
-		if !o.Supervised {
-			q = s.LogProbs[t.at]
-		}
-		words = append(words, uint32(factor), uint32(factor>>32), uint32(s.Tokens[t.at]), math.Float32bits(s.Advantage), //nolint:gosec // bits
-			math.Float32bits(q), math.Float32bits(float32(1/s.Temperature)))
-		index = append(index, int32(t.row)) //nolint:gosec // a row
-		if k > 0 {
-			ids, logQ = append(ids, s.TopIDs[t.at*k:][:k]...), append(logQ, s.TopLogProbs[t.at*k:][:k]...)
-		}
-	}
+	words, ids, logQ := lossWords(batchOf, part, k, scale)
+	index := rowsOf(part)
 	last := g.input(g.Layers, len(m.tokens))
 	b := &batch{d: &g.device}
 	b.do(func() error { return cudart.Upload(g.ctx, g.index.at, index) })
@@ -109,15 +91,56 @@ func (g *trainGPU) headChunk(batchOf *engine.Batch, m *micro, part []target, sca
 	if b.err != nil {
 		return nil, b.err
 	}
-	stats := make([]tokenStats, n)
-	for i, t := range part {
-		stats[i] = statsOf(raw[i*statsBytes/8:])
-		stats[i].advantage = float64(batchOf.Sequences[t.seq].Advantage)
-		if !o.Supervised {
-			stats[i].logQ = float64(batchOf.Sequences[t.seq].LogProbs[t.at])
+	return statsList(batchOf, part, raw), nil
+}
+
+// recordWidth is the width of the records that an objective reads.
+func recordWidth(o rl.Objective) int {
+	if o.Supervised || o.Centering == rl.CenteringOff {
+		return 0
+	}
+	return o.TopK
+}
+
+// lossWords are the kernels' targets, and the records of width k. scale is 1/(trained tokens of the whole batch).
+func lossWords(b *engine.Batch, part []target, k int, scale float64) (words []uint32, ids []int32, logQ []float32) {
+	ids, logQ = make([]int32, 0, len(part)*k), make([]float32, 0, len(part)*k)
+	for _, t := range part {
+		s := &b.Sequences[t.seq]
+		factor := math.Float64bits(scale / s.Temperature)
+		var q float32
+		if !b.Objective.Supervised {
+			q = s.LogProbs[t.at]
+		}
+		words = append(words, uint32(factor), uint32(factor>>32), uint32(s.Tokens[t.at]), math.Float32bits(s.Advantage), //nolint:gosec // bits
+			math.Float32bits(q), math.Float32bits(float32(1/s.Temperature)))
+		if k > 0 {
+			ids, logQ = append(ids, s.TopIDs[t.at*k:][:k]...), append(logQ, s.TopLogProbs[t.at*k:][:k]...)
 		}
 	}
-	return stats, nil
+	return words, ids, logQ
+}
+
+// rowsOf are the rows that predict the targets.
+func rowsOf(part []target) []int32 {
+	out := make([]int32, len(part))
+	for i, t := range part {
+		out[i] = int32(t.row) //nolint:gosec // a row
+	}
+	return out
+}
+
+// statsList reads the kernels' figures.
+func statsList(b *engine.Batch, part []target, raw []uint64) []tokenStats {
+	stats := make([]tokenStats, len(part))
+	for i, t := range part {
+		stats[i] = statsOf(raw[i*statsBytes/8:])
+		stats[i].advantage = float64(b.Sequences[t.seq].Advantage)
+		if !b.Objective.Supervised {
+			stats[i].logQ = float64(b.Sequences[t.seq].LogProbs[t.at])
+		}
+	}
+	return stats
 }
 
 // metrics are means over the trained tokens in order; what the objective does not define is NaN. Errors: Numeric.

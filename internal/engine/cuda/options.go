@@ -10,8 +10,11 @@ type Options struct {
 	Device int
 	// Precision defaults to BF16.
 	Precision Precision
-	// Driver, NVRTC and CUBLASLt name library files; empty for the usual places.
-	Driver, NVRTC, CUBLASLt string
+	// Driver, NVRTC, CUBLASLt and CUDNN name library files; empty for the usual places. Without cuDNN, attention in training runs in plain kernels, slowly.
+	Driver, NVRTC, CUBLASLt, CUDNN string
+	// Exact makes a trainer compute with the sampler's kernels: an on-policy token has the same log-probability in both, bit for bit, and a step takes
+	// about ten times as long. Float32, and models whose heads are not 128 wide, always do.
+	Exact bool
 	// PlainProducts keeps cuBLASLt out: products run in a plain kernel, slowly. Float32 always does.
 	PlainProducts bool
 	// KernelDir keeps compiled kernels; empty to compile at every start.
@@ -24,6 +27,8 @@ type Options struct {
 	// Rows bounds the tokens of one step, prompts included. Default 1024. It does not change results.
 	Rows int
 
+	// slots bounds the layers whose activations are kept, in tests; 0 for the memory that is free.
+	slots int
 	// compile stands in for NVRTC in tests; nil for NVRTC.
 	compile func(arch string, p Precision) ([]byte, error)
 }

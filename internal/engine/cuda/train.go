@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"errors"
 	"math"
 	"slices"
 
@@ -34,6 +35,7 @@ type buffer struct {
 type trainGPU struct {
 	device
 	attend attention
+	fast   *fastTrain // nil where the sampler's forward pass serves
 	// One float32 array for each matrix of the weights, in their layout; padding stays 0.
 	master, m1, m2, grads []cudart.Ptr
 
@@ -81,6 +83,9 @@ type target struct{ row, seq, at int }
 func newTrainGPU(c model.Config, o Options) (*trainGPU, error) {
 	g := &trainGPU{}
 	err := g.start(c, o)
+	if err == nil && suits(g.sizes, o) {
+		g.fast, err = newFast(&g.device)
+	}
 	for _, slab := range []*[]cudart.Ptr{&g.master, &g.m1, &g.m2, &g.grads} {
 		if err != nil {
 			break
@@ -97,6 +102,14 @@ func newTrainGPU(c model.Config, o Options) (*trainGPU, error) {
 		return nil, err
 	}
 	return g, nil
+}
+
+// close frees everything; the first error is returned.
+func (g *trainGPU) close() error {
+	if g.ctx == nil {
+		return nil
+	}
+	return errors.Join(g.ctx.Sync(), g.fast.close(), g.device.close())
 }
 
 // size is the number of elements, padding included.
@@ -207,7 +220,7 @@ func (b *batch) inputGrad(dx, dy cudart.Ptr, stride int, m *matrix, rows int) {
 		if p != nil {
 			return p.Run(to, from, m.at)
 		}
-		return d.gemmGrad(to, from, m.at, [3]int{n, m.colsP, m.rows}, [2]int{stride, 1}, [2]int{1, m.colsP}, false)
+		return d.gemmGrad(to, 0, from, m.at, [3]int{n, m.colsP, m.rows}, [2]int{stride, 1}, [2]int{1, m.colsP}, false)
 	})
 }
 
@@ -219,7 +232,7 @@ func (b *batch) weightsGrad(dw, dy, x cudart.Ptr, stride int, m *matrix, rows in
 		if p != nil {
 			return p.Run(dw, from, other)
 		}
-		return d.gemmGrad(dw, from, other, [3]int{m.rows, m.colsP, n}, [2]int{1, stride}, [2]int{1, m.colsP}, true)
+		return d.gemmGrad(dw, 0, from, other, [3]int{m.rows, m.colsP, n}, [2]int{1, stride}, [2]int{1, m.colsP}, true)
 	})
 }
 
@@ -242,13 +255,13 @@ func (b *batch) gradBlocks(s cudart.Shape, rows int, f func(p *cudart.Plan, row,
 	}
 }
 
-// gemmGrad runs the plain kernel: sizes m, n, k; strides of a by i and k and of b by j and k.
-func (d *device) gemmGrad(y, a, b cudart.Ptr, size [3]int, as, bs [2]int, accumulate bool) error {
+// gemmGrad runs the plain kernel: sizes m, n, k; strides of a by i and k and of b by j and k. The result is float32 at y, or elements at half.
+func (d *device) gemmGrad(y, half, a, b cudart.Ptr, size [3]int, as, bs [2]int, accumulate bool) error {
 	add := 0
 	if accumulate {
 		add = 1
 	}
-	return d.ctx.Launch(d.k.gemmgrad, pad(size[1], plainSide)/plainSide, pad(size[0], plainSide)/plainSide, plainThreads, 0, y.Arg(), a.Arg(), b.Arg(),
+	return d.ctx.Launch(d.k.gemmgrad, pad(size[1], plainSide)/plainSide, pad(size[0], plainSide)/plainSide, plainThreads, 0, y.Arg(), half.Arg(), a.Arg(), b.Arg(),
 		cudart.Int(size[0]), cudart.Int(size[1]), cudart.Int(size[2]), cudart.Int(size[1]), cudart.Int(as[0]), cudart.Int(as[1]), cudart.Int(bs[0]),
 		cudart.Int(bs[1]), cudart.Int(add))
 }
@@ -315,7 +328,9 @@ func (g *trainGPU) layer(b *batch, m *micro, i int) {
 }
 
 // scale is what queries are multiplied by.
-func (s sizes) scale() cudart.Arg { return cudart.Float(float32(1 / math.Sqrt(float64(s.HeadDim)))) }
+func (s sizes) scale() cudart.Arg { return cudart.Float(s.scaleOf()) }
+
+func (s sizes) scaleOf() float32 { return float32(1 / math.Sqrt(float64(s.HeadDim))) }
 
 // normGrad adds the gradient of a norm's input x to dx and that of its weights to their sum, from dn [rows,hiddenP], which it overwrites. index, unless 0,
 // maps rows of dn to rows of x and dx.

@@ -196,9 +196,20 @@ func (g *trainGPU) gradient(ctx context.Context, b *engine.Batch, tokens int) (e
 		if err := ctx.Err(); err != nil {
 			return engine.StepMetrics{}, fmt.Errorf("%s: %w", op, err)
 		}
+		if g.fast != nil {
+			indices = order(b, indices)
+		}
 		m := layOut(b, indices)
 		if len(m.targets) == 0 {
 			continue // nothing of it enters the loss
+		}
+		if g.fast != nil {
+			s, err := g.fastMicro(b, m, 1/float64(tokens))
+			if err != nil {
+				return engine.StepMetrics{}, err
+			}
+			stats = append(stats, s...)
+			continue
 		}
 		if err := g.place(m); err != nil {
 			return engine.StepMetrics{}, err

@@ -19,9 +19,9 @@ KERNEL narrow(elem *y, const float *x, int c, int ldy) {
     if (i < ldy) y[(u64)blockIdx.x * ldy + i] = put(i < c ? x[(u64)blockIdx.x * c + i] : 0.0f);
 }
 
-// gemmgrad writes y [m,n] = a b, or adds to it, in float32: a(i,k) is at i*ai + k*ak, b(k,j) at j*bj + k*bk; one chain of fused
+// gemmgrad writes y [m,n] = a b, or adds to it, in float32, or writes half [m,n] as elements where that is not null: a(i,k) is at i*ai + k*ak, b(k,j) at j*bj + k*bk; one chain of fused
 // multiply-adds an output in the order of k. It serves where cuBLASLt is absent and for float32. Grid and threads as for gemm.
-KERNEL gemmgrad(float *y, const elem *a, const elem *b, int m, int n, int k, int ldy, int ai, int ak, int bj, int bk, int accumulate) {
+KERNEL gemmgrad(float *y, elem *half, const elem *a, const elem *b, int m, int n, int k, int ldy, int ai, int ak, int bj, int bk, int accumulate) {
     __shared__ float as[DEPTH][SIDE + 1], bs[DEPTH][SIDE + 1];
     int row = blockIdx.y * SIDE, col = blockIdx.x * SIDE, tr = threadIdx.x / 16, tc = threadIdx.x % 16;
     float acc[4][4];
@@ -44,7 +44,12 @@ KERNEL gemmgrad(float *y, const elem *a, const elem *b, int m, int n, int k, int
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < 4; j++) {
             if (row + tr + 16 * i >= m || col + tc + 16 * j >= n) continue;
-            float *to = y + (u64)(row + tr + 16 * i) * ldy + col + tc + 16 * j;
+            u64 at = (u64)(row + tr + 16 * i) * ldy + col + tc + 16 * j;
+            if (half) {
+                half[at] = put(acc[i][j]);
+                continue;
+            }
+            float *to = y + at;
             *to = accumulate ? *to + acc[i][j] : acc[i][j];
         }
 }
@@ -359,12 +364,18 @@ KERNEL loss(elem *dz, TokenStats *stats, double *head, float *z0, const Target *
     st->bad = 0;
 }
 
-// squares writes part [blocks]: the sum of squares of CHUNK elements of g [n] each, in float64.
+// squares writes part [blocks]: the sum of squares of CHUNK elements of g [n] each, in float64. Two neighbouring elements are one sum in float32.
 KERNEL squares(double *part, const float *g, u64 n) {
     __shared__ double wide[WARPS];
-    u64 first = (u64)blockIdx.x * CHUNK, end = first + CHUNK < n ? first + CHUNK : n;
+    u64 first = (u64)blockIdx.x * CHUNK, end = first + CHUNK < n ? first + CHUNK : n, whole = first + (end - first) / 4 * 4;
     double sum = 0;
-    for (u64 i = first + threadIdx.x; i < end; i += blockDim.x) sum += (double)g[i] * (double)g[i];
+#pragma unroll 8
+    for (u64 i = first + 4 * threadIdx.x; i < whole; i += 4 * blockDim.x) {
+        Quad q = *(const Quad *)(g + i);
+        float a = __uint_as_float(q.x), b = __uint_as_float(q.y), c = __uint_as_float(q.z), d = __uint_as_float(q.w);
+        sum += (double)fmaf(a, a, b * b) + (double)fmaf(c, c, d * d);
+    }
+    if (whole + threadIdx.x < end) sum += (double)g[whole + threadIdx.x] * (double)g[whole + threadIdx.x];
     sum = blockSumDouble(sum, wide);
     if (threadIdx.x == 0) part[blockIdx.x] = sum;
 }

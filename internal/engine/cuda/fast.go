@@ -1,0 +1,631 @@
+//go:build cuda
+
+package cuda
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/steadyrl/steady/internal/cudart"
+	"github.com/steadyrl/steady/internal/engine"
+	"github.com/steadyrl/steady/internal/fault"
+)
+
+// Sizes of the fast kernels: the width of a head, rows of a block of gradients, and the widest row of a norm.
+const (
+	fastHead   = 128
+	fastRows   = 16
+	fastHidden = 8192
+)
+
+// fastHeadRows is the number of trained tokens whose logits exist at once.
+const fastHeadRows = 2048
+
+// attendRoom bounds the workspace of one call of attention, in bytes: batch * heads * length^2 * 2. Longer sequences go in fewer heads a call.
+const attendRoom = 9 << 30
+
+// spare is the GPU memory that stays free when activations are kept, in bytes: libraries load code on demand.
+const spare = 1 << 30
+
+// fastKernels are the functions of kernels/fast.cu by name.
+type fastKernels struct {
+	norm, normGrad, colSum, heads, headsGrad, silu, siluGrad, loss, attend, attendGradQ, attendGradKV *cudart.Function
+}
+
+// fastTrain is the training step in BF16 for models whose heads are 128 wide. Products take all rows of a micro-batch at once and attention runs in cuDNN, where
+// these libraries are. Values between products are BF16; the residual stream, its gradient, sums and logits are float32.
+//
+// Of a layer its input is kept, and the products' results too for as many of the last layers as fit in memory; the rest is computed again, by the same kernels
+// from the same inputs. So the figures do not depend on the memory that is free. They differ from the sampler's by roundings.
+type fastTrain struct {
+	k   fastKernels
+	dnn *cudart.DNN // nil for the plain kernels
+
+	x, dx                    buffer // [layers+1][rows,hidden] and [rows,hidden] float32
+	n, dn, dy, delta         buffer // [rows,hidden]
+	q, keys                  buffer // [rows,queries], [rows,kv heads * d]
+	datt                     buffer // [rows,queries]
+	dqkv, dgu                buffer // [rows,qkv], [rows,2 inter]
+	h, dh                    buffer // [rows,inter]
+	sums                     buffer // of attention's backward pass
+	part                     buffer // partial sums of norms' gradients
+	hx, dhn, logits, dlogits buffer // of a chunk of trained tokens
+	ints, words, logQ        buffer // what the host says of a micro-batch
+	head, stats              buffer // of the loss
+	slots                    buffer // activations of layers
+	slot                     fastSlot
+	count                    int // of slots
+	embed                    buffer
+
+	m fastMicro
+}
+
+// fastSlot are one layer's activations; as a layout, the offsets in bytes and, as bytes, their sum.
+type fastSlot struct {
+	mid, qkv, att, gu, stats cudart.Ptr
+	bytes                    int
+}
+
+// fastMicro is the micro-batch at hand.
+type fastMicro struct {
+	rows                             int // with padding
+	tokens, position, sequence, last cudart.Ptr
+	index, recordIDs                 cudart.Ptr // by trained token
+	calls                            []attendCall
+	k                                int // width of the record
+}
+
+// attendCall is one call of cuDNN: sequences of similar length, all heads or some of them.
+type attendCall struct {
+	shape cudart.Attention
+	head  int // the first key head
+	args  cudart.AttentionArgs
+	stats int // offset of its statistics, in elements
+}
+
+// suits says whether the fast kernels can do a model.
+func suits(s sizes, o Options) bool {
+	return o.Precision == BF16 && !o.Exact && s.HeadDim == fastHead && s.Hidden%align == 0 && s.Hidden <= fastHidden && s.Intermediate%align == 0 && s.Vocab%4 == 0
+}
+
+func newFast(d *device) (*fastTrain, error) {
+	f := &fastTrain{}
+	for name, to := range map[string]**cudart.Function{
+		"fnorm": &f.k.norm, "fnormgrad": &f.k.normGrad, "fcolsum": &f.k.colSum, "fheads": &f.k.heads, "fheadsgrad": &f.k.headsGrad, "fsilu": &f.k.silu,
+		"fsilugrad": &f.k.siluGrad, "floss": &f.k.loss, "fattend": &f.k.attend, "fattendgradq": &f.k.attendGradQ, "fattendgradkv": &f.k.attendGradKV,
+	} {
+		var err error
+		if *to, err = d.k.module.Function(name, 0); err != nil {
+			return nil, err
+		}
+	}
+	if d.opts.PlainProducts {
+		return f, nil
+	}
+	var err error
+	if f.dnn, err = cudart.NewDNN(d.ctx, d.opts.CUDNN); err != nil && (d.opts.CUDNN != "" || !fault.Is(err, fault.NotFound)) {
+		return nil, err
+	}
+	return f, nil
+}
+
+// bucket is the length that attention is planned for: the next power of two from 128 on.
+func bucket(length int) int {
+	b := 128
+	for b < length {
+		b *= 2
+	}
+	return b
+}
+
+// padRows is the number of rows of the products: few shapes serve any number of rows.
+func (g *trainGPU) padRows(n int) int {
+	switch {
+	case g.blas == nil:
+		return n
+	case n <= 4096:
+		return pad(n, 256)
+	}
+	return pad(n, 1024)
+}
+
+// order sorts a micro-batch's sequences by their bucket, longest first.
+func order(b *engine.Batch, indices []int) []int {
+	out := slices.Clone(indices)
+	slices.SortStableFunc(out, func(i, j int) int { return bucket(len(b.Sequences[j].Tokens)) - bucket(len(b.Sequences[i].Tokens)) })
+	return out
+}
+
+// planCalls divides the micro-batch's attention into calls. lengths are those of the sequences, in the order of buckets.
+func planCalls(s sizes, lengths []int) (calls []attendCall, stats int) {
+	group := s.Heads / s.KVHeads
+	for len(lengths) > 0 {
+		length, same := bucket(lengths[0]), 0
+		for same < len(lengths) && bucket(lengths[same]) == length {
+			same++
+		}
+		square := 2 * length * length
+		count, heads := 1, s.KVHeads
+		for count*2 <= same && count*2*s.Heads*square <= attendRoom {
+			count *= 2
+		}
+		for heads > 1 && (s.KVHeads%heads != 0 || count*heads*group*square > attendRoom) {
+			heads--
+		}
+		for first := 0; first < s.KVHeads; first += heads {
+			c := attendCall{
+				shape: cudart.Attention{
+					Batch: count, Length: length, Heads: heads * group, KVHeads: heads, Width: s.HeadDim, StrideQ: s.queries, StrideK: s.KVHeads * s.HeadDim,
+					StrideQKV: s.qkv, Scale: s.scaleOf(),
+				},
+				head: first, stats: stats,
+			}
+			stats += count * heads * group * length
+			calls = append(calls, c)
+		}
+		lengths = lengths[count:]
+	}
+	return calls, stats
+}
+
+// packer collects what is uploaded at once; each list begins at a multiple of 16 bytes.
+type packer struct{ ints []int32 }
+
+func (p *packer) add(list ...int32) (offset int) {
+	for len(p.ints)%4 != 0 {
+		p.ints = append(p.ints, 0)
+	}
+	offset = 4 * len(p.ints)
+	p.ints = append(p.ints, list...)
+	return offset
+}
+
+// layoutOf places a layer's activations of so many rows.
+func (g *trainGPU) layoutOf(rows, stats int) fastSlot {
+	var s fastSlot
+	for _, part := range []struct {
+		at    *cudart.Ptr
+		bytes int
+	}{
+		{&s.mid, rows * g.Hidden * 4}, {&s.qkv, rows * g.sizes.qkv * 2}, {&s.att, rows * g.queries * 2}, {&s.gu, rows * 4 * g.Intermediate}, {&s.stats, stats * 4},
+	} {
+		*part.at = cudart.Ptr(s.bytes) //nolint:gosec // an offset
+		s.bytes += pad(part.bytes, 256)
+	}
+	return s
+}
+
+// activations returns layer i's, and whether they are kept from the forward to the backward pass.
+func (g *trainGPU) activations(i int) (s fastSlot, kept bool) {
+	f := g.fast
+	at := g.Layers - 1 - i
+	if f.count < g.Layers { // the last slot serves all other layers in turn
+		kept = at < f.count-1
+		at = min(at, f.count-1)
+	} else {
+		kept = true
+	}
+	base := f.slots.at.Add(at * f.slot.bytes)
+	return fastSlot{base + f.slot.mid, base + f.slot.qkv, base + f.slot.att, base + f.slot.gu, base + f.slot.stats, f.slot.bytes}, kept
+}
+
+// fastPlace makes room for a micro-batch and uploads what the kernels have to know of it and of its trained tokens.
+func (g *trainGPU) fastPlace(b *engine.Batch, m *micro, scale float64) error {
+	f, n, kvd := g.fast, len(m.tokens), g.KVHeads*g.HeadDim
+	rows := g.padRows(n)
+	f.m = fastMicro{rows: rows, k: recordWidth(b.Objective)}
+	var lengths []int
+	start := 0
+	for _, last := range m.last {
+		lengths = append(lengths, int(last)+1-start)
+		start = int(last) + 1
+	}
+	plain := rows * g.Heads
+	stats, workspace := plain, 0
+	if f.dnn != nil {
+		f.m.calls, stats = planCalls(g.sizes, lengths)
+		for _, c := range f.m.calls {
+			for _, backward := range []bool{false, true} {
+				bytes, err := f.dnn.AttentionPlan(c.shape, backward)
+				if fault.Is(err, fault.NotFound) {
+					f.m.calls, stats = nil, plain
+					break
+				}
+				if err != nil {
+					return err
+				}
+				workspace = max(workspace, bytes)
+			}
+			if f.m.calls == nil {
+				break
+			}
+		}
+	}
+	chunk := g.padRows(min(fastHeadRows, len(m.targets)))
+	targets := len(m.targets)
+	words, ids, logQ := lossWords(b, m.targets, f.m.k, scale)
+	p := &packer{}
+	offsets := []int{p.add(m.tokens...), p.add(m.position...), p.add(m.table...), p.add(m.last...), p.add(rowsOf(m.targets)...), p.add(ids...)}
+	f.packCalls(p, lengths)
+	for b, bytes := range map[*buffer]int{
+		&f.x: (g.Layers + 1) * rows * g.Hidden * 4, &f.dx: rows * g.Hidden * 4, &f.n: rows * g.Hidden * 2, &f.dn: rows * g.Hidden * 2, &f.dy: rows * g.Hidden * 2,
+		&f.delta: rows * g.Hidden * 2, &f.q: rows * g.queries * 2, &f.keys: rows * kvd * 2, &f.datt: rows * g.queries * 2, &f.dqkv: rows * g.sizes.qkv * 2,
+		&f.dgu: rows * 4 * g.Intermediate, &f.h: rows * g.Intermediate * 2, &f.dh: rows * g.Intermediate * 2, &f.sums: stats * 4,
+		&f.part: pad(max(rows, chunk), fastRows) / fastRows * max(g.Hidden, 2*fastHead) * 4, &f.hx: chunk * g.Hidden * 2, &f.dhn: chunk * g.Hidden * 2,
+		&f.logits: chunk * g.Vocab * 4, &f.dlogits: chunk * g.Vocab * 2, &f.ints: 4 * len(p.ints), &f.words: 4 * len(words), &f.logQ: 4 * len(logQ),
+		&f.head: chunk * f.m.k * 8, &f.stats: targets * statsBytes, &f.embed: 4 * (3*n + 12),
+	} {
+		if err := g.need(b, bytes); err != nil {
+			return err
+		}
+	}
+	if f.dnn != nil {
+		if err := f.dnn.Reserve(workspace); err != nil {
+			return err
+		}
+	}
+	f.slot = g.layoutOf(rows, stats)
+	if err := g.chooseSlots(); err != nil {
+		return err
+	}
+	base := f.ints.at
+	for i, to := range []*cudart.Ptr{&f.m.tokens, &f.m.position, &f.m.sequence, &f.m.last, &f.m.index, &f.m.recordIDs} {
+		*to = base.Add(offsets[i])
+	}
+	for i := range f.m.calls {
+		a := &f.m.calls[i].args
+		a.OffsetsQ, a.OffsetsK, a.OffsetsQKV, a.Lengths = base+a.OffsetsQ, base+a.OffsetsK, base+a.OffsetsQKV, base+a.Lengths
+	}
+	return errors.Join(cudart.Upload(g.ctx, base, p.ints), cudart.Upload(g.ctx, f.words.at, words), cudart.Upload(g.ctx, f.logQ.at, logQ), g.fastClear(n))
+}
+
+// packCalls adds the calls' offsets; args get places in the list until fastPlace knows addresses.
+func (f *fastTrain) packCalls(p *packer, lengths []int) {
+	row, at := 0, 0
+	for i := range f.m.calls {
+		c := &f.m.calls[i]
+		if c.head == 0 && i > 0 {
+			at += f.m.calls[i-1].shape.Batch
+			for _, n := range lengths[at-f.m.calls[i-1].shape.Batch : at] {
+				row += n
+			}
+		}
+		var tokens, q, k, qkv []int32
+		end := row
+		for j := 0; j <= c.shape.Batch; j++ {
+			q, k, qkv = append(q, int32(end*c.shape.StrideQ)), append(k, int32(end*c.shape.StrideK)), append(qkv, int32(end*c.shape.StrideQKV)) //nolint:gosec // checked by fits
+			if j < c.shape.Batch {
+				tokens = append(tokens, int32(lengths[at+j])) //nolint:gosec // below the model's positions
+				end += lengths[at+j]
+			}
+		}
+		c.args = cudart.AttentionArgs{
+			OffsetsQ: cudart.Ptr(p.add(q...)), OffsetsK: cudart.Ptr(p.add(k...)), OffsetsQKV: cudart.Ptr(p.add(qkv...)), Lengths: cudart.Ptr(p.add(tokens...)), //nolint:gosec // offsets
+		}
+	}
+}
+
+// chooseSlots makes room for the activations of as many layers as fit.
+func (g *trainGPU) chooseSlots() error {
+	f := g.fast
+	want := g.Layers
+	if g.opts.slots > 0 {
+		want = min(want, g.opts.slots)
+	}
+	if f.slots.bytes < want*f.slot.bytes {
+		free, _, err := g.ctx.MemInfo()
+		if err != nil {
+			return err
+		}
+		room := max(0, int(free)+f.slots.bytes-spare) / f.slot.bytes
+		if n := min(want, max(1, room)); n*f.slot.bytes > f.slots.bytes {
+			if err := g.need(&f.slots, n*f.slot.bytes); err != nil {
+				return err
+			}
+		}
+	}
+	f.count = min(want, f.slots.bytes/f.slot.bytes)
+	return nil
+}
+
+// fastClear zeroes the rows from n on: products of gradients take padded rows too.
+func (g *trainGPU) fastClear(n int) error {
+	f := g.fast
+	tail := f.m.rows - n
+	if tail == 0 {
+		return nil
+	}
+	var errs []error
+	empty := func(at cudart.Ptr, stride int) { errs = append(errs, g.ctx.Zero(at.Add(n*stride), tail*stride)) }
+	for b, width := range map[*buffer]int{
+		&f.n: g.Hidden, &f.dn: g.Hidden, &f.dy: g.Hidden, &f.delta: g.Hidden, &f.dqkv: g.sizes.qkv, &f.dgu: 2 * g.Intermediate, &f.h: g.Intermediate,
+		&f.datt: g.queries,
+	} {
+		empty(b.at, 2*width)
+	}
+	for i := range f.count {
+		empty(f.slots.at.Add(i*f.slot.bytes)+f.slot.att, 2*g.queries)
+	}
+	return errors.Join(errs...)
+}
+
+// full writes y = x m^T for all rows: BF16, or float32.
+func (b *batch) full(y, x cudart.Ptr, m *matrix, rows int, half bool) {
+	b.do(func() error {
+		d := b.d
+		p, err := d.plan(cudart.Shape{Rows: rows, Out: m.rows, In: m.colsP, Half: half})
+		if err != nil {
+			return err
+		}
+		if p != nil {
+			return p.Run(y, x, m.at)
+		}
+		to, toHalf := y, cudart.Ptr(0)
+		if half {
+			to, toHalf = 0, y
+		}
+		return d.gemmGrad(to, toHalf, x, m.at, [3]int{rows, m.rows, m.colsP}, [2]int{m.colsP, 1}, [2]int{m.colsP, 1}, false)
+	})
+}
+
+// fullInput writes dx = dy m in BF16 for all rows, fullWeights adds dy^T x to dw.
+func (b *batch) fullInput(dx, dy cudart.Ptr, m *matrix, rows int) {
+	b.do(func() error {
+		p, err := b.d.plan(cudart.Shape{Product: cudart.InputGrad, Rows: rows, Out: m.rows, In: m.colsP, Half: true})
+		if err != nil {
+			return err
+		}
+		if p != nil {
+			return p.Run(dx, dy, m.at)
+		}
+		return b.d.gemmGrad(0, dx, dy, m.at, [3]int{rows, m.colsP, m.rows}, [2]int{m.rows, 1}, [2]int{1, m.colsP}, false)
+	})
+}
+
+func (b *batch) fullWeights(dw, dy, x cudart.Ptr, m *matrix, rows int) {
+	b.do(func() error {
+		p, err := b.d.plan(cudart.Shape{Product: cudart.WeightsGrad, Rows: rows, Out: m.rows, In: m.colsP})
+		if err != nil {
+			return err
+		}
+		if p != nil {
+			return p.Run(dw, dy, x)
+		}
+		return b.d.gemmGrad(dw, 0, dy, x, [3]int{m.rows, m.colsP, rows}, [2]int{1, m.rows}, [2]int{1, m.colsP}, true)
+	})
+}
+
+func (g *trainGPU) normThreads() int {
+	if g.Hidden > fastHidden/2 {
+		return 512
+	}
+	return 256
+}
+
+// fastNorm adds delta to xin and writes the sum to xout and its norm to y; see the kernel for what may be 0.
+func (g *trainGPU) fastNorm(b *batch, y, xout, xin, delta cudart.Ptr, w *matrix, index cudart.Ptr, n int) {
+	b.launch(g.fast.k.norm, n, 1, g.normThreads(), y.Arg(), xout.Arg(), xin.Arg(), delta.Arg(), w.at.Arg(), index.Arg(), cudart.Int(g.Hidden),
+		cudart.Float(float32(g.RMSEps)))
+}
+
+// fastNormGrad adds the gradient of a norm's input to dx, writes that as BF16 to dy unless it is 0, and adds the gradient of its weights.
+func (g *trainGPU) fastNormGrad(b *batch, dy, dn, x cudart.Ptr, w *matrix, index cudart.Ptr, n int) {
+	f, blocks := g.fast, pad(n, fastRows)/fastRows
+	b.launch(f.k.normGrad, blocks, 1, g.normThreads(), f.dx.at.Arg(), dy.Arg(), dn.Arg(), x.Arg(), w.at.Arg(), index.Arg(), f.part.at.Arg(), cudart.Int(n),
+		cudart.Int(g.Hidden), cudart.Float(float32(g.RMSEps)))
+	g.colSum(b, g.grad(w), f.part.at, blocks, g.Hidden, g.Hidden)
+}
+
+func (g *trainGPU) colSum(b *batch, out, part cudart.Ptr, n, columns, stride int) {
+	b.launch(g.fast.k.colSum, pad(columns, 32)/32, 1, plainThreads, out.Arg(), part.Arg(), cudart.Int(n), cudart.Int(columns), cudart.Int(stride))
+}
+
+func (g *trainGPU) fastInput(i int) cudart.Ptr {
+	return g.fast.x.at.Add(i * g.fast.m.rows * g.Hidden * 4)
+}
+
+// fastForward runs the layers.
+func (g *trainGPU) fastForward(m *micro) error {
+	f, n := g.fast, len(m.tokens)
+	b := &batch{d: &g.device}
+	b.launch(g.k.embed, n, 1, threads, g.fastInput(0).Arg(), g.w.embed.at.Arg(), f.m.tokens.Arg(), cudart.Int(g.Hidden), cudart.Int(g.hiddenP))
+	var before fastSlot
+	for i := range g.Layers {
+		s, _ := g.activations(i)
+		if i > 0 {
+			g.fastNorm(b, f.n.at, g.fastInput(i), before.mid, f.delta.at, g.w.layers[i].norm1, 0, n)
+		} else {
+			g.fastNorm(b, f.n.at, 0, g.fastInput(0), 0, g.w.layers[0].norm1, 0, n)
+		}
+		g.fastLayer(b, i, s, n)
+		b.launch(f.k.silu, n, 1, plainThreads, f.h.at.Arg(), s.gu.Arg(), cudart.Int(g.Intermediate))
+		b.full(f.delta.at, f.h.at, g.w.layers[i].down, f.m.rows, true)
+		before = s
+	}
+	g.fastNorm(b, 0, g.fastInput(g.Layers), before.mid, f.delta.at, g.w.final, 0, n)
+	return b.err
+}
+
+// fastLayer computes layer i from its normalised input n on, up to the products before the activation.
+func (g *trainGPU) fastLayer(b *batch, i int, s fastSlot, n int) {
+	f, l, rows := g.fast, g.w.layers[i], g.fast.m.rows
+	b.full(s.qkv, f.n.at, l.qkv, rows, true)
+	g.fastHeads(b, l, s, n)
+	g.fastAttend(b, s, n)
+	b.full(f.delta.at, s.att, l.out, rows, true)
+	g.fastNorm(b, f.n.at, s.mid, g.fastInput(i), f.delta.at, l.norm2, 0, n)
+	b.full(s.gu, f.n.at, l.gateUp, rows, true)
+}
+
+func (g *trainGPU) fastHeads(b *batch, l layerWeights, s fastSlot, n int) {
+	f := g.fast
+	b.launch(f.k.heads, n, 1, plainThreads, f.q.at.Arg(), f.keys.at.Arg(), s.qkv.Arg(), l.qNorm.at.Arg(), l.kNorm.at.Arg(), g.cos.Arg(), g.sin.Arg(),
+		f.m.position.Arg(), cudart.Int(g.Heads), cudart.Int(g.KVHeads), cudart.Float(float32(g.RMSEps)))
+}
+
+// values is where the values begin in qkv.
+func (g *trainGPU) values(qkv cudart.Ptr) cudart.Ptr {
+	return qkv.Add(2 * (g.queries + g.KVHeads*g.HeadDim))
+}
+
+func (g *trainGPU) fastAttend(b *batch, s fastSlot, n int) {
+	f := g.fast
+	if f.m.calls == nil {
+		b.launch(f.k.attend, n, g.Heads, threads, s.att.Arg(), s.stats.Arg(), f.q.at.Arg(), f.keys.at.Arg(), g.values(s.qkv).Arg(), f.m.position.Arg(),
+			cudart.Int(g.Heads), cudart.Int(g.KVHeads), cudart.Int(g.sizes.qkv), g.scale())
+		return
+	}
+	for _, c := range f.m.calls {
+		b.do(func() error { return f.dnn.Attend(c.shape, g.callArgs(c, s), false) })
+	}
+}
+
+// callArgs are the addresses of a call for a layer.
+func (g *trainGPU) callArgs(c attendCall, s fastSlot) cudart.AttentionArgs {
+	f, a := g.fast, c.args
+	q, k := 2*c.head*g.Heads/g.KVHeads*g.HeadDim, 2*c.head*g.HeadDim
+	keys := 2 * g.queries
+	a.Q, a.K, a.V, a.O, a.Stats = f.q.at.Add(q), f.keys.at.Add(k), g.values(s.qkv).Add(k), s.att.Add(q), s.stats.Add(4*c.stats)
+	a.DO, a.DQ, a.DK, a.DV, a.Sums = f.datt.at.Add(q), f.dqkv.at.Add(q), f.dqkv.at.Add(keys+k), g.values(f.dqkv.at).Add(k), f.sums.at.Add(4*c.stats)
+	return a
+}
+
+func (g *trainGPU) fastAttendGrad(b *batch, s fastSlot, n int) {
+	f := g.fast
+	if f.m.calls != nil {
+		for _, c := range f.m.calls {
+			b.do(func() error { return f.dnn.Attend(c.shape, g.callArgs(c, s), true) })
+		}
+		return
+	}
+	v, dv, dk := g.values(s.qkv), g.values(f.dqkv.at), f.dqkv.at.Add(2*g.queries)
+	shape := []cudart.Arg{cudart.Int(g.Heads), cudart.Int(g.KVHeads), cudart.Int(g.sizes.qkv), cudart.Int(g.sizes.qkv), g.scale()}
+	b.launch(f.k.attendGradQ, n, g.Heads, threads, append([]cudart.Arg{
+		f.dqkv.at.Arg(), f.sums.at.Arg(), f.datt.at.Arg(), s.att.Arg(), f.q.at.Arg(), f.keys.at.Arg(), v.Arg(), f.m.position.Arg(), s.stats.Arg(),
+	}, shape...)...)
+	b.launch(f.k.attendGradKV, n, g.KVHeads, threads, append([]cudart.Arg{
+		dk.Arg(), dv.Arg(), f.datt.at.Arg(), f.sums.at.Arg(), f.q.at.Arg(), f.keys.at.Arg(), v.Arg(), f.m.sequence.Arg(), f.m.last.Arg(), s.stats.Arg(),
+	}, shape...)...)
+}
+
+// fastBackward adds the gradients of a micro-batch to the sums, from dx, the gradient of the last layer's output.
+func (g *trainGPU) fastBackward(m *micro) error {
+	f, n, rows := g.fast, len(m.tokens), g.fast.m.rows
+	b := &batch{d: &g.device}
+	b.launch(g.k.narrow, n, pad(g.Hidden, threads)/threads, threads, f.dy.at.Arg(), f.dx.at.Arg(), cudart.Int(g.Hidden), cudart.Int(g.Hidden))
+	for i := g.Layers - 1; i >= 0; i-- {
+		l := g.w.layers[i]
+		s, kept := g.activations(i)
+		again := !kept && i < g.Layers-1
+		if again {
+			g.fastNorm(b, f.n.at, 0, g.fastInput(i), 0, l.norm1, 0, n)
+			g.fastLayer(b, i, s, n)
+		}
+		b.fullInput(f.dh.at, f.dy.at, l.down, rows)
+		b.launch(f.k.siluGrad, n, 1, plainThreads, f.dgu.at.Arg(), f.h.at.Arg(), f.dh.at.Arg(), s.gu.Arg(), cudart.Int(g.Intermediate))
+		b.fullWeights(g.grad(l.down), f.dy.at, f.h.at, l.down, rows)
+		if !again {
+			g.fastNorm(b, f.n.at, 0, s.mid, 0, l.norm2, 0, n)
+		}
+		b.fullWeights(g.grad(l.gateUp), f.dgu.at, f.n.at, l.gateUp, rows)
+		b.fullInput(f.dn.at, f.dgu.at, l.gateUp, rows)
+		g.fastNormGrad(b, f.dy.at, f.dn.at, s.mid, l.norm2, 0, n)
+
+		b.fullWeights(g.grad(l.out), f.dy.at, s.att, l.out, rows)
+		b.fullInput(f.datt.at, f.dy.at, l.out, rows)
+		if !again {
+			g.fastHeads(b, l, s, n)
+		}
+		g.fastAttendGrad(b, s, n)
+		g.fastHeadsGrad(b, l, s, n)
+		g.fastNorm(b, f.n.at, 0, g.fastInput(i), 0, l.norm1, 0, n)
+		b.fullWeights(g.grad(l.qkv), f.dqkv.at, f.n.at, l.qkv, rows)
+		b.fullInput(f.dn.at, f.dqkv.at, l.qkv, rows)
+		g.fastNormGrad(b, f.dy.at, f.dn.at, g.fastInput(i), l.norm1, 0, n)
+	}
+	ids, starts, rowsOf := byToken(m.tokens)
+	p := &packer{}
+	at := []int{p.add(ids...), p.add(starts...), p.add(rowsOf...)}
+	b.do(func() error { return cudart.Upload(g.ctx, f.embed.at, p.ints) })
+	b.launch(g.k.embedgrad, len(ids), 1, threads, g.grad(g.w.embed).Arg(), f.dx.at.Arg(), f.embed.at.Add(at[0]).Arg(), f.embed.at.Add(at[1]).Arg(),
+		f.embed.at.Add(at[2]).Arg(), cudart.Int(g.Hidden), cudart.Int(g.hiddenP))
+	return b.err
+}
+
+func (g *trainGPU) fastHeadsGrad(b *batch, l layerWeights, s fastSlot, n int) {
+	f, blocks := g.fast, pad(n, fastRows)/fastRows
+	b.launch(f.k.headsGrad, blocks, 1, plainThreads, f.dqkv.at.Arg(), s.qkv.Arg(), l.qNorm.at.Arg(), l.kNorm.at.Arg(), g.cos.Arg(), g.sin.Arg(),
+		f.m.position.Arg(), f.part.at.Arg(), cudart.Int(n), cudart.Int(g.Heads), cudart.Int(g.KVHeads), cudart.Float(float32(g.RMSEps)))
+	g.colSum(b, g.grad(l.qNorm), f.part.at, blocks, fastHead, 2*fastHead)
+	g.colSum(b, g.grad(l.kNorm), f.part.at.Add(4*fastHead), blocks, fastHead, 2*fastHead)
+}
+
+// fastLoss is headLoss without copies from the GPU: the tokens' figures stay there until fastStats.
+func (g *trainGPU) fastLoss(b *engine.Batch, m *micro) error {
+	f, elem := g.fast, 2
+	if err := g.ctx.Zero(f.dx.at, f.m.rows*g.Hidden*4); err != nil {
+		return err
+	}
+	last, k := g.fastInput(g.Layers), f.m.k
+	w := &batch{d: &g.device}
+	for first := 0; first < len(m.targets) && w.err == nil; first += fastHeadRows {
+		n := min(fastHeadRows, len(m.targets)-first)
+		rows := g.padRows(n)
+		w.do(func() error {
+			return errors.Join(g.ctx.Zero(f.hx.at.Add(n*g.Hidden*elem), (rows-n)*g.Hidden*elem), g.ctx.Zero(f.dlogits.at.Add(n*g.Vocab*elem), (rows-n)*g.Vocab*elem))
+		})
+		index := f.m.index.Add(4 * first)
+		g.fastNorm(w, f.hx.at, 0, last, 0, g.w.final, index, n)
+		w.full(f.logits.at, f.hx.at, g.w.head, rows, false)
+		w.launch(f.k.loss, n, 1, wideThreads, append([]cudart.Arg{
+			f.dlogits.at.Arg(), f.stats.at.Add(first * statsBytes).Arg(), f.head.at.Arg(), f.logits.at.Arg(), f.words.at.Add(first * targetBytes).Arg(),
+			f.m.recordIDs.Add(4 * first * k).Arg(), f.logQ.at.Add(4 * first * k).Arg(), cudart.Int(g.Vocab), cudart.Int(k),
+		}, objective(b.Objective)...)...)
+		w.fullWeights(g.grad(g.w.head), f.dlogits.at, f.hx.at, g.w.head, rows)
+		w.fullInput(f.dhn.at, f.dlogits.at, g.w.head, rows)
+		g.fastNormGrad(w, 0, f.dhn.at, last, g.w.final, index, n)
+	}
+	return w.err
+}
+
+// fastStats copies the tokens' figures when everything before is done.
+func (g *trainGPU) fastStats(b *engine.Batch, m *micro) ([]tokenStats, error) {
+	raw := make([]uint64, len(m.targets)*statsBytes/8)
+	if err := cudart.Download(g.ctx, raw, g.fast.stats.at); err != nil {
+		return nil, err
+	}
+	return statsList(b, m.targets, raw), nil
+}
+
+// fastMicro computes the gradient of one micro-batch.
+func (g *trainGPU) fastMicro(b *engine.Batch, m *micro, scale float64) ([]tokenStats, error) {
+	for _, step := range []func() error{
+		func() error { return g.fits(m) },
+		func() error { return g.fastPlace(b, m, scale) },
+		func() error { return g.fastForward(m) },
+		func() error { return g.fastLoss(b, m) },
+		func() error { return g.fastBackward(m) },
+	} {
+		if err := step(); err != nil {
+			return nil, err
+		}
+	}
+	return g.fastStats(b, m)
+}
+
+// close frees the libraries' parts.
+func (f *fastTrain) close() error {
+	if f == nil || f.dnn == nil {
+		return nil
+	}
+	return f.dnn.Close()
+}
+
+// fits refuses a micro-batch whose offsets do not fit in 32 bits.
+func (g *trainGPU) fits(m *micro) error {
+	if most := 1 << 31; len(m.tokens)*g.sizes.qkv >= most {
+		return fault.New(fault.Invalid, "cuda.Update", "a micro-batch of %d tokens, at most %d", len(m.tokens), most/g.sizes.qkv).
+			WithHint("plan smaller micro-batches")
+	}
+	return nil
+}

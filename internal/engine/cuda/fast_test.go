@@ -1,0 +1,131 @@
+//go:build cuda
+
+package cuda
+
+import (
+	"testing"
+
+	"github.com/steadyrl/steady/internal/model"
+	"github.com/steadyrl/steady/internal/rl"
+)
+
+// wideHeads is a model for the fast kernels: two query heads to a key head, widths that are no multiples of a tile.
+var wideHeads = model.Config{
+	Vocab: 300, Hidden: 72, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: fastHead, Intermediate: 136, MaxPosition: 600, RMSEps: 1e-6, RopeTheta: 1e6, TieEmbedding: true,
+}
+
+// The tolerance is that of TestGradient_packedIsNearTheReference and for its reasons; values between products are rounded too, which adds as many roundings again.
+func TestFast_gradientIsNearTheReference(t *testing.T) {
+	o := options(t, BF16)
+	for name, edit := range map[string]func(*rl.Objective){
+		"proportional": func(*rl.Objective) {},
+		"full record":  func(o *rl.Objective) { o.Centering = rl.CenteringFull },
+		"off":          func(o *rl.Objective) { o.Centering = rl.CenteringOff },
+		"supervised":   func(o *rl.Objective) { *o = rl.Objective{Supervised: true} },
+	} {
+		c := wideHeads
+		if name == "off" {
+			c.TieEmbedding = false
+		}
+		width := 5
+		if name == "full record" {
+			width = c.Vocab
+		}
+		b := packed(c, width, 3, 140, 1, 40)
+		if name == "full record" {
+			b = packed(c, width, 3, 9)
+		}
+		edit(&b.Objective)
+		for tensor, e := range gradientErrors(t, o, c, b) {
+			if !(e < 0.04) {
+				t.Errorf("%s: the gradient of %s is off by %.2g of its norm, want less than 0.04", name, tensor, e)
+			}
+		}
+	}
+}
+
+// What memory allows to keep does not change a bit: activations that are computed again are the same. Nor does a second run.
+func TestFast_sameBitsHoweverMuchIsKept(t *testing.T) {
+	o := options(t, BF16)
+	c := wideHeads
+	c.Layers = 3
+	b := packed(c, 5, 30, 70, 5)
+	b.Plan.MicroBatches = [][]int{{0, 1}, {2}}
+	update := func(slots int) *model.Weights {
+		o := o
+		o.slots = slots
+		tr, err := NewTrainer(c, weightsOf(c, 9, 0.1), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tr.Close()
+		for range 2 {
+			if _, err := tr.Update(t.Context(), b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return tr.State().Master
+	}
+	want := update(0)
+	for _, slots := range []int{0, 1, 2} {
+		if !update(slots).Equal(want) {
+			t.Errorf("with activations of %d layers the state differs from one with all kept", slots)
+		}
+	}
+}
+
+// Every row is in one call of attention for each of its heads, whatever the lengths, and no call asks for more workspace than there is room for.
+func TestPlanCalls_coverEveryHeadOfEverySequence(t *testing.T) {
+	t.Parallel()
+	s := sizesOf(shapes[1].cfg)
+	for _, lengths := range [][]int{{1}, {128, 129}, {2048, 2048, 2048, 2048, 2048, 2048, 2048, 2048}, {8192, 8191}, {40000, 900, 3, 2, 1}, {8192, 8192, 8192, 600, 100, 100, 100}} {
+		ordered := append([]int{}, lengths...)
+		for i := 1; i < len(ordered); i++ { // by bucket, as order does
+			for j := i; j > 0 && bucket(ordered[j]) > bucket(ordered[j-1]); j-- {
+				ordered[j], ordered[j-1] = ordered[j-1], ordered[j]
+			}
+		}
+		f := &fastTrain{}
+		var stats int
+		f.m.calls, stats = planCalls(s, ordered)
+		p := &packer{}
+		f.packCalls(p, ordered)
+		covered, end := map[[2]int]int{}, 0
+		for _, call := range f.m.calls {
+			a := call.shape
+			if a.Batch*a.Heads*a.Length*a.Length*2 > attendRoom && a.KVHeads > 1 {
+				t.Errorf("%v: %+v needs more than the room", lengths, a)
+			}
+			if call.stats != end {
+				t.Errorf("%v: statistics at %d, want %d", lengths, call.stats, end)
+			}
+			end += a.Batch * a.Heads * a.Length
+			at := int(call.args.OffsetsQ) / 4
+			n := int(call.args.Lengths) / 4
+			for i := range a.Batch {
+				first, length := int(p.ints[at+i])/a.StrideQ, int(p.ints[n+i])
+				if length > a.Length || int(p.ints[at+i+1])/a.StrideQ != first+length {
+					t.Errorf("%v: sequence at row %d of %d tokens in a call for %d", lengths, first, length, a.Length)
+				}
+				for h := range a.KVHeads {
+					for r := range length {
+						covered[[2]int{first + r, call.head + h}]++
+					}
+				}
+			}
+		}
+		total := 0
+		for _, n := range lengths {
+			total += n
+		}
+		if end != stats || len(covered) != total*s.KVHeads {
+			t.Errorf("%v: %d of %d rows and heads, %d of %d statistics", lengths, len(covered), total*s.KVHeads, end, stats)
+		}
+		for key, n := range covered {
+			if n != 1 {
+				t.Errorf("%v: row and head %v in %d calls", lengths, key, n)
+				break
+			}
+		}
+	}
+}
