@@ -10,18 +10,17 @@ import (
 
 // Values of the interface that are used here, from its documentation.
 const (
-	ltCompute32F      = 68
-	ltReal32F         = 0
-	ltRealBF16        = 14
-	ltDescTransA      = 3
-	ltDescTransB      = 4
-	ltPrefWorkspace   = 1
-	ltPrefReduction   = 3 // mask of reduction schemes; 0 allows none, so no split of the inner dimension
-	ltResultBytes     = 96
-	ltResultWorkspace = 8 // word
-	ltResultState     = 18
-	ltWorkspaceBytes  = 64 << 20
-	ltCandidates      = 8 // of algorithms
+	ltCompute32F     = 68
+	ltReal32F        = 0
+	ltRealBF16       = 14
+	ltDescTransA     = 3
+	ltDescTransB     = 4
+	ltPrefWorkspace  = 1
+	ltPrefReduction  = 3 // mask of reduction schemes; 0 allows none, so no split of the inner dimension
+	ltResultBytes    = 96
+	ltResultState    = 18
+	ltWorkspaceBytes = 64 << 20
+	ltCandidates     = 8 // of algorithms
 )
 
 // BLAS is cuBLASLt on one context, for products of BF16 matrices with float32 sums.
@@ -121,19 +120,20 @@ type Shape struct {
 	Half                   bool
 }
 
-// Plan is a product of one shape. One algorithm is chosen when it is made and kept, without a split of the inner dimension: a row of
+// Plan is a product of one shape. It begins with the algorithm that the library's rules put first and keeps it unless Use or SetAlgorithm chooses another, without a split of the inner dimension: a row of
 // y or dx depends on that row of x or dy and on W only.
 type Plan struct {
 	Shape
 	b                *BLAS
 	desc             uintptr
 	layA, layB, layC uintptr
-	result           Memory
+	results          Memory // of the candidates
+	candidates, used int
 }
 
 // NewPlan chooses an algorithm. Errors: NotFound when the library has none for the shape.
 func (b *BLAS) NewPlan(s Shape) (p *Plan, err error) {
-	p = &Plan{b: b, Shape: s, result: NewMemory(ltResultBytes)}
+	p = &Plan{b: b, Shape: s, results: NewMemory(ltCandidates * ltResultBytes)}
 	defer func() {
 		if err != nil {
 			p.Close()
@@ -196,11 +196,36 @@ func (b *BLAS) NewPlan(s Shape) (p *Plan, err error) {
 		return p, err
 	}
 	defer b.prefDestroy.Call(pref)
-	code := b.heuristic.Call(b.handle, p.desc, p.layA, p.layB, p.layC, p.layC, pref, 1, p.result.Addr(), m.Addr())
-	if code != 0 || m.Int32(0) == 0 || p.result.Int32(ltResultState) != 0 {
+	code := b.heuristic.Call(b.handle, p.desc, p.layA, p.layB, p.layC, p.layC, pref, ltCandidates, p.results.Addr(), m.Addr())
+	for p.candidates < int(m.Int32(0)) && p.results.Int32(p.candidates*ltResultBytes/4+ltResultState) == 0 {
+		p.candidates++
+	}
+	if code != 0 || p.candidates == 0 {
 		return p, fault.New(fault.NotFound, "cudart.NewPlan", "no algorithm for %+v (status %d, %d found)", s, code, m.Int32(0))
 	}
 	return p, nil
+}
+
+// Candidates is the number of algorithms that Use can choose from.
+func (p *Plan) Candidates() int { return p.candidates }
+
+// Use chooses an algorithm by its place among the candidates.
+func (p *Plan) Use(i int) { p.used = i }
+
+// Algorithm is the chosen algorithm in the library's form, which one version of it on one kind of GPU understands; SetAlgorithm chooses one that
+// Algorithm returned. Errors: Invalid.
+func (p *Plan) Algorithm() []byte {
+	return append([]byte{}, p.results.Bytes((p.used + 1) * ltResultBytes)[p.used*ltResultBytes:]...)
+}
+
+// SetAlgorithm is the reverse of Algorithm.
+func (p *Plan) SetAlgorithm(a []byte) error {
+	if len(a) != ltResultBytes {
+		return fault.New(fault.Invalid, "cudart.SetAlgorithm", "%d bytes, want %d", len(a), ltResultBytes)
+	}
+	p.used = 0
+	copy(p.results.Bytes(ltResultBytes), a)
+	return nil
 }
 
 // Run computes the product on the context's stream. Forward: y, x, W. InputGrad: dx, dy, W. WeightsGrad: dW, dy, x.
@@ -210,7 +235,7 @@ func (p *Plan) Run(result, rows, other Ptr) error {
 		beta = b.scalars.Addr() // 1: adds
 	}
 	code := b.matmul.Call(b.handle, p.desc, b.scalars.Addr(), uintptr(other), p.layA, uintptr(rows), p.layB, beta,
-		uintptr(result), p.layC, uintptr(result), p.layC, p.result.Addr(), uintptr(b.workspace), ltWorkspaceBytes, uintptr(b.ctx.streamPtr()))
+		uintptr(result), p.layC, uintptr(result), p.layC, p.results.Addr()+uintptr(p.used*ltResultBytes), uintptr(b.workspace), ltWorkspaceBytes, uintptr(b.ctx.streamPtr()))
 	if code != 0 {
 		return fmt.Errorf("%+v: %w", p.Shape, status("cublasLtMatmul", code))
 	}
@@ -227,5 +252,5 @@ func (p *Plan) Close() {
 	if p.desc != 0 {
 		p.b.descDestroy.Call(p.desc)
 	}
-	p.result.Free()
+	p.results.Free()
 }

@@ -3,6 +3,7 @@
 package cudart
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -54,6 +55,7 @@ type DNN struct {
 	handle uintptr
 	// Plans by shape and direction, and memory that they need to run.
 	plans     map[dnnKey]*dnnPlanOf
+	refused   map[dnnKey]error // shapes that the library cannot do
 	workspace Ptr
 	room      int
 	values    Memory // the scalars of all graphs: scale, -INF, 1
@@ -99,7 +101,7 @@ func NewDNN(ctx *Context, explicit string) (*DNN, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &DNN{Path: l.Path, ctx: ctx, plans: map[dnnKey]*dnnPlanOf{}}
+	d := &DNN{Path: l.Path, ctx: ctx, plans: map[dnnKey]*dnnPlanOf{}, refused: map[dnnKey]error{}}
 	var version, create, stream Proc
 	err = l.procs(map[string]*Proc{
 		"cudnnGetVersion": &version, "cudnnCreate": &create, "cudnnDestroy": &d.destroy, "cudnnSetStream": &stream, "cudnnGetLastErrorString": &d.message,
@@ -149,8 +151,6 @@ func (d *DNN) Close() error {
 }
 
 func (d *DNN) free(objects []uintptr) {
-	m := NewMemory(8)
-	defer m.Free()
 	for i := len(objects) - 1; i >= 0; i-- {
 		d.drop.Call(objects[i])
 	}
@@ -359,7 +359,7 @@ func (g *dnnGraphOf) plan() *dnnPlanOf {
 	if g.err != nil {
 		return nil
 	}
-	var reason error
+	reason := errors.New("none is offered")
 	for i := range int(count.Word(0)) {
 		plan := g.object(dnnPlan)
 		g.words(plan, dnnPlanHandle, dnnIsHandle, g.d.handle)
@@ -375,10 +375,7 @@ func (g *dnnGraphOf) plan() *dnnPlanOf {
 		}
 		return &dnnPlanOf{plan: plan, objects: g.objects, ids: g.ids, workspace: int(list.Word(0))}
 	}
-	g.err = fault.New(fault.NotFound, "cudart.DNN", "no plan for the graph of %d operations (%d offered)", len(g.ops), n)
-	if reason != nil {
-		g.err = fmt.Errorf("%w: %w", g.err, reason)
-	}
+	g.err = fmt.Errorf("none of %d plans can be made for the graph of %d operations: %w", n, len(g.ops), reason)
 	return nil
 }
 
@@ -483,18 +480,22 @@ func (g *dnnGraphOf) attention(a Attention, backward bool) {
 }
 
 // AttentionPlan makes the plan of a shape and direction unless there is one, and returns the bytes of workspace that running it needs. Errors: NotFound
-// (the library has none), Lost.
+// (the library has none).
 func (d *DNN) AttentionPlan(a Attention, backward bool) (workspace int, err error) {
 	key := dnnKey{a, backward}
 	if p := d.plans[key]; p != nil {
 		return p.workspace, nil
+	}
+	if err := d.refused[key]; err != nil {
+		return 0, err
 	}
 	g := &dnnGraphOf{d: d}
 	g.attention(a, backward)
 	p := g.plan()
 	if g.err != nil {
 		d.free(g.objects)
-		return 0, fmt.Errorf("attention %+v (backward %v): %w", a, backward, g.err)
+		d.refused[key] = fault.New(fault.NotFound, "cudart.AttentionPlan", "attention %+v (backward %v): %w", a, backward, g.err)
+		return 0, d.refused[key]
 	}
 	d.plans[key] = p
 	return p.workspace, nil

@@ -29,7 +29,7 @@ const spare = 1 << 30
 
 // fastKernels are the functions of kernels/fast.cu by name.
 type fastKernels struct {
-	norm, normGrad, colSum, heads, headsGrad, silu, siluGrad, loss, attend, attendGradQ, attendGradKV *cudart.Function
+	norm, normGrad, colSum, heads, headsGrad, silu, siluGrad, loss, attend, attendGradQ, attendGradKV, noise *cudart.Function
 }
 
 // fastTrain is the training step in BF16 for models whose heads are 128 wide. Products take all rows of a micro-batch at once and attention runs in cuDNN, where
@@ -38,8 +38,9 @@ type fastKernels struct {
 // Of a layer its input is kept, and the products' results too for as many of the last layers as fit in memory; the rest is computed again, by the same kernels
 // from the same inputs. So the figures do not depend on the memory that is free. They differ from the sampler's by roundings.
 type fastTrain struct {
-	k   fastKernels
-	dnn *cudart.DNN // nil for the plain kernels
+	k     fastKernels
+	dnn   *cudart.DNN // nil for the plain kernels
+	tuned *tuned      // nil when nothing is measured
 
 	x, dx                    buffer // [layers+1][rows,hidden] and [rows,hidden] float32
 	n, dn, dy, delta         buffer // [rows,hidden]
@@ -89,10 +90,10 @@ func suits(s sizes, o Options) bool {
 }
 
 func newFast(d *device) (*fastTrain, error) {
-	f := &fastTrain{}
+	f := &fastTrain{tuned: newTuned(d)}
 	for name, to := range map[string]**cudart.Function{
 		"fnorm": &f.k.norm, "fnormgrad": &f.k.normGrad, "fcolsum": &f.k.colSum, "fheads": &f.k.heads, "fheadsgrad": &f.k.headsGrad, "fsilu": &f.k.silu,
-		"fsilugrad": &f.k.siluGrad, "floss": &f.k.loss, "fattend": &f.k.attend, "fattendgradq": &f.k.attendGradQ, "fattendgradkv": &f.k.attendGradKV,
+		"fsilugrad": &f.k.siluGrad, "floss": &f.k.loss, "fattend": &f.k.attend, "fattendgradq": &f.k.attendGradQ, "fattendgradkv": &f.k.attendGradKV, "fnoise": &f.k.noise,
 	} {
 		var err error
 		if *to, err = d.k.module.Function(name, 0); err != nil {
@@ -595,6 +596,27 @@ func (g *trainGPU) fastStats(b *engine.Batch, m *micro) ([]tokenStats, error) {
 		return nil, err
 	}
 	return statsList(b, m.targets, raw), nil
+}
+
+// micros lays the micro-batches out in the order of the plan, without those that have no trained token, and chooses algorithms for shapes that are new.
+func (g *trainGPU) micros(b *engine.Batch, scale float64) ([]*micro, error) {
+	var out []*micro
+	for _, indices := range b.Plan.MicroBatches {
+		if g.fast != nil {
+			indices = order(b, indices)
+		}
+		m := layOut(b, indices)
+		if len(m.targets) == 0 {
+			continue // nothing of it enters the loss
+		}
+		out = append(out, m)
+		if g.fast != nil {
+			if err := g.tune(b, m, scale); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return out, nil
 }
 
 // fastMicro computes the gradient of one micro-batch.

@@ -186,22 +186,19 @@ func (t *Trainer) Update(ctx context.Context, b engine.Batch) (out engine.StepMe
 // gradient computes the gradient of a batch and its metrics.
 func (g *trainGPU) gradient(ctx context.Context, b *engine.Batch, tokens int) (engine.StepMetrics, error) {
 	const op = "cuda.Update"
+	micros, err := g.micros(b, 1/float64(tokens))
+	if err != nil {
+		return engine.StepMetrics{}, err
+	}
 	for i, m := range g.w.all {
 		if err := g.ctx.Zero(g.grads[i], 4*m.size()); err != nil {
 			return engine.StepMetrics{}, err
 		}
 	}
 	var stats []tokenStats
-	for _, indices := range b.Plan.MicroBatches {
+	for _, m := range micros {
 		if err := ctx.Err(); err != nil {
 			return engine.StepMetrics{}, fmt.Errorf("%s: %w", op, err)
-		}
-		if g.fast != nil {
-			indices = order(b, indices)
-		}
-		m := layOut(b, indices)
-		if len(m.targets) == 0 {
-			continue // nothing of it enters the loss
 		}
 		if g.fast != nil {
 			s, err := g.fastMicro(b, m, 1/float64(tokens))

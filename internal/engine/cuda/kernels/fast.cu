@@ -545,3 +545,17 @@ KERNEL fattendgradkv(u16 *dk, u16 *dv, const u16 *dout, const float *delta, cons
     dk[(u64)row * ldd + kvHead * FASTD + i] = toHalf(accK * scale);
     dv[(u64)row * ldd + kvHead * FASTD + i] = toHalf(accV);
 }
+
+// fnoise writes n numbers in [-scale,scale) that look random, as float32 to x or as BF16 to half: products run faster on zeros, so speed is measured on these.
+KERNEL fnoise(float *x, u16 *half, u64 n, float scale, u32 seed) {
+    EACH(i);
+    if (i >= n) return;
+    u32 a = (u32)i * 2654435761u + seed, b = (u32)(i >> 32) + 0x9e3779b9u;
+    a ^= b + (a << 6) + (a >> 2);
+    a = (a ^ (a >> 16)) * 0x7feb352du;
+    a = (a ^ (a >> 15)) * 0x846ca68bu;
+    a ^= a >> 16;
+    float v = ((float)(a >> 8) / 8388608.0f - 1.0f) * scale;
+    if (half) half[i] = toHalf(v);
+    else x[i] = v;
+}

@@ -1,0 +1,183 @@
+//go:build cuda
+
+package cuda
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/steadyrl/steady/internal/cudart"
+	"github.com/steadyrl/steady/internal/engine"
+	"github.com/steadyrl/steady/internal/fault"
+)
+
+// tuned are measured choices of algorithms for the products of the fast training step. Another algorithm gives other roundings, so a choice is made once and kept
+// in a file: later processes compute the same bits. Without a folder for files nothing is measured, and the library's first proposal serves.
+type tuned struct {
+	file string
+	// Algorithms by shape, in hexadecimal.
+	known map[string]string
+	done  map[cudart.Shape]bool
+}
+
+func newTuned(d *device) *tuned {
+	if d.blas == nil || d.opts.KernelDir == "" {
+		return nil
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d %s %s", d.blas.Version, d.ctx.Name, d.ctx.Arch()))
+	t := &tuned{
+		file: filepath.Join(d.opts.KernelDir, "products-"+hex.EncodeToString(sum[:16])+".json"), known: map[string]string{}, done: map[cudart.Shape]bool{},
+	}
+	if data, err := os.ReadFile(t.file); err == nil {
+		_ = json.Unmarshal(data, &t.known) // a damaged file is written again
+	}
+	return t
+}
+
+// tune chooses algorithms for the shapes of a micro-batch that are new. It overwrites gradients and what is between layers.
+func (g *trainGPU) tune(b *engine.Batch, m *micro, scale float64) error {
+	t := g.fast.tuned
+	if t == nil {
+		return nil
+	}
+	n := len(m.targets)
+	rows, l := g.padRows(len(m.tokens)), g.w.layers[0]
+	heads := []int{g.padRows(min(n, fastHeadRows))}
+	if n > fastHeadRows && n%fastHeadRows > 0 {
+		heads = append(heads, g.padRows(n%fastHeadRows))
+	}
+	type job struct {
+		shape             cudart.Shape
+		result, in, other cudart.Ptr
+	}
+	var jobs []job
+	add := func(j job) {
+		if !t.done[j.shape] {
+			t.done[j.shape] = true
+			jobs = append(jobs, j)
+		}
+	}
+	// The buffers have no addresses before the micro-batch has its place, so jobs are made twice: to see whether there are any, and to run them.
+	list := func() {
+		f := g.fast
+		s := fastSlot{}
+		if f.slots.at != 0 {
+			s, _ = g.activations(0)
+		}
+		for _, p := range []struct {
+			m            *matrix
+			x, y, dy, dx cudart.Ptr
+		}{
+			{l.qkv, f.n.at, s.qkv, f.dqkv.at, f.dn.at}, {l.out, s.att, f.delta.at, f.dy.at, f.datt.at},
+			{l.gateUp, f.n.at, s.gu, f.dgu.at, f.dn.at}, {l.down, f.h.at, f.delta.at, f.dy.at, f.dh.at},
+		} {
+			add(job{cudart.Shape{Rows: rows, Out: p.m.rows, In: p.m.colsP, Half: true}, p.y, p.x, p.m.at})
+			add(job{cudart.Shape{Product: cudart.InputGrad, Rows: rows, Out: p.m.rows, In: p.m.colsP, Half: true}, p.dx, p.dy, p.m.at})
+			add(job{cudart.Shape{Product: cudart.WeightsGrad, Rows: rows, Out: p.m.rows, In: p.m.colsP}, g.grad(p.m), p.dy, p.x})
+		}
+		for _, r := range heads {
+			h := g.w.head
+			add(job{cudart.Shape{Rows: r, Out: h.rows, In: h.colsP}, f.logits.at, f.hx.at, h.at})
+			add(job{cudart.Shape{Product: cudart.InputGrad, Rows: r, Out: h.rows, In: h.colsP, Half: true}, f.dhn.at, f.dlogits.at, h.at})
+			add(job{cudart.Shape{Product: cudart.WeightsGrad, Rows: r, Out: h.rows, In: h.colsP}, g.grad(h), f.dlogits.at, f.hx.at})
+		}
+	}
+	list()
+	if len(jobs) == 0 {
+		return nil
+	}
+	for _, j := range jobs {
+		delete(t.done, j.shape)
+	}
+	jobs = nil
+	if err := g.fastPlace(b, m, scale); err != nil {
+		return err
+	}
+	list()
+	fresh := false
+	for _, j := range jobs {
+		p, err := g.plan(j.shape)
+		if err != nil {
+			return err
+		}
+		if p == nil {
+			continue
+		}
+		name := fmt.Sprintf("%+v", j.shape)
+		if known, err := hex.DecodeString(t.known[name]); err == nil && p.SetAlgorithm(known) == nil {
+			continue
+		}
+		if !fresh {
+			if err := g.noise(rows); err != nil {
+				return err
+			}
+			fresh = true
+		}
+		if err := g.fastest(p, j.result, j.in, j.other); err != nil {
+			return err
+		}
+		t.known[name] = hex.EncodeToString(p.Algorithm())
+	}
+	if !fresh {
+		return nil
+	}
+	data, err := json.MarshalIndent(t.known, "", "\t")
+	if err == nil {
+		err = keep(filepath.Dir(t.file), t.file, data)
+	}
+	if err != nil {
+		return fault.New(fault.Infrastructure, "cuda.tune", "cannot keep the choice of algorithms: %w", err).WithHint("choose a writable folder, or none")
+	}
+	return nil
+}
+
+// noise fills the inputs of products.
+func (g *trainGPU) noise(rows int) error {
+	f := g.fast
+	b := &batch{d: &g.device}
+	fill := func(at cudart.Ptr, n int) {
+		b.each(f.k.noise, n, cudart.Ptr(0).Arg(), at.Arg(), cudart.Uint64Arg(uint64(n)), cudart.Float(0.5), cudart.Int(1)) //nolint:gosec // a size
+	}
+	fill(f.n.at, rows*g.Hidden)
+	fill(f.dy.at, rows*g.Hidden)
+	fill(f.h.at, rows*g.Intermediate)
+	fill(f.dgu.at, rows*2*g.Intermediate)
+	fill(f.dqkv.at, rows*g.sizes.qkv)
+	fill(f.hx.at, f.hx.bytes/2)
+	fill(f.dlogits.at, f.dlogits.bytes/2)
+	s, _ := g.activations(0)
+	fill(s.att, rows*g.queries)
+	return b.err
+}
+
+// fastest measures a plan's candidates and uses the one that is the fastest of all by 2 %, or the first.
+func (g *trainGPU) fastest(p *cudart.Plan, result, in, other cudart.Ptr) error {
+	const runs = 3
+	best, times := 0, make([]time.Duration, p.Candidates())
+	for i := range times {
+		p.Use(i)
+		times[i] = time.Hour
+		for range 3 { // the first is for warming up
+			begin := time.Now()
+			for range runs {
+				if err := p.Run(result, in, other); err != nil {
+					return err
+				}
+			}
+			if err := g.ctx.Sync(); err != nil {
+				return err
+			}
+			times[i] = min(times[i], time.Since(begin))
+		}
+		if times[i] < times[best]*98/100 {
+			best = i
+		}
+	}
+	p.Use(best)
+	return nil
+}
