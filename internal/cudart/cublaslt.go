@@ -229,10 +229,15 @@ func (p *Plan) SetAlgorithm(a []byte) error {
 }
 
 // Run computes the product on the context's stream. Forward: y, x, W. InputGrad: dx, dy, W. WeightsGrad: dW, dy, x.
-func (p *Plan) Run(result, rows, other Ptr) error {
+func (p *Plan) Run(result, rows, other Ptr) error { return p.run(result, rows, other, p.Product == WeightsGrad) }
+
+// Write is Run for WeightsGrad without adding: what was in dW does not count.
+func (p *Plan) Write(result, rows, other Ptr) error { return p.run(result, rows, other, false) }
+
+func (p *Plan) run(result, rows, other Ptr, add bool) error {
 	b, beta := p.b, p.b.scalars.Addr()+4
-	if p.Product == WeightsGrad {
-		beta = b.scalars.Addr() // 1: adds
+	if add {
+		beta = b.scalars.Addr() // 1
 	}
 	code := b.matmul.Call(b.handle, p.desc, b.scalars.Addr(), uintptr(other), p.layA, uintptr(rows), p.layB, beta,
 		uintptr(result), p.layC, uintptr(result), p.layC, p.results.Addr()+uintptr(p.used*ltResultBytes), uintptr(b.workspace), ltWorkspaceBytes, uintptr(b.ctx.streamPtr()))

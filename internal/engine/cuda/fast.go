@@ -35,8 +35,8 @@ type fastKernels struct {
 // fastTrain is the training step in BF16 for models whose heads are 128 wide. Products take all rows of a micro-batch at once and attention runs in cuDNN, where
 // these libraries are. Values between products are BF16; the residual stream, its gradient, sums and logits are float32.
 //
-// Of a layer its input is kept, and the products' results too for as many of the last layers as fit in memory; the rest is computed again, by the same kernels
-// from the same inputs. So the figures do not depend on the memory that is free. They differ from the sampler's by roundings.
+// Of a layer its input is kept, and the products' results too for as many of the last layers as fit in memory, and all inputs of products where they fit
+// for all layers; the rest is computed again, by the same kernels from the same inputs. So the figures do not depend on the memory that is free. They differ from the sampler's by roundings.
 type fastTrain struct {
 	k     fastKernels
 	dnn   *cudart.DNN // nil for the plain kernels
@@ -51,11 +51,13 @@ type fastTrain struct {
 	sums                     buffer // of attention's backward pass
 	part                     buffer // partial sums of norms' gradients
 	hx, dhn, logits, dlogits buffer // of a chunk of trained tokens
-	ints, words, logQ        buffer // what the host says of a micro-batch
+	ints                     buffer // what the host says of a micro-batch
+	words, recordIDs, logQ   buffer // and of its trained tokens
 	head, stats              buffer // of the loss
 	slots                    buffer // activations of layers
 	slot                     fastSlot
-	count                    int // of slots
+	count                    int  // of slots
+	rich                     bool // slots have the inputs of products too
 	embed                    buffer
 
 	m fastMicro
@@ -64,6 +66,7 @@ type fastTrain struct {
 // fastSlot are one layer's activations; as a layout, the offsets in bytes and, as bytes, their sum.
 type fastSlot struct {
 	mid, qkv, att, gu, stats cudart.Ptr
+	n1, n2, q, keys          cudart.Ptr // in rich slots; else in buffers that all layers share
 	bytes                    int
 }
 
@@ -71,9 +74,11 @@ type fastSlot struct {
 type fastMicro struct {
 	rows                             int // with padding
 	tokens, position, sequence, last cudart.Ptr
-	index, recordIDs                 cudart.Ptr // by trained token
+	index                            cudart.Ptr // by trained token
 	calls                            []attendCall
-	k                                int // width of the record
+	k                                int  // width of the record
+	fresh                            bool // the first of a step: the matrices' gradients hold nothing yet
+	scale                            float64
 }
 
 // attendCall is one call of cuDNN: sequences of similar length, all heads or some of them.
@@ -182,14 +187,20 @@ func (p *packer) add(list ...int32) (offset int) {
 }
 
 // layoutOf places a layer's activations of so many rows.
-func (g *trainGPU) layoutOf(rows, stats int) fastSlot {
+func (g *trainGPU) layoutOf(rows, stats int, rich bool) fastSlot {
 	var s fastSlot
-	for _, part := range []struct {
+	type part struct {
 		at    *cudart.Ptr
 		bytes int
-	}{
+	}
+	parts := []part{
 		{&s.mid, rows * g.Hidden * 4}, {&s.qkv, rows * g.sizes.qkv * 2}, {&s.att, rows * g.queries * 2}, {&s.gu, rows * 4 * g.Intermediate}, {&s.stats, stats * 4},
-	} {
+	}
+	if rich {
+		parts = append(parts, part{&s.n1, rows * g.Hidden * 2}, part{&s.n2, rows * g.Hidden * 2}, part{&s.q, rows * g.queries * 2},
+			part{&s.keys, rows * g.KVHeads * g.HeadDim * 2})
+	}
+	for _, part := range parts {
 		*part.at = cudart.Ptr(s.bytes) //nolint:gosec // an offset
 		s.bytes += pad(part.bytes, 256)
 	}
@@ -207,14 +218,21 @@ func (g *trainGPU) activations(i int) (s fastSlot, kept bool) {
 		kept = true
 	}
 	base := f.slots.at.Add(at * f.slot.bytes)
-	return fastSlot{base + f.slot.mid, base + f.slot.qkv, base + f.slot.att, base + f.slot.gu, base + f.slot.stats, f.slot.bytes}, kept
+	s = fastSlot{
+		base + f.slot.mid, base + f.slot.qkv, base + f.slot.att, base + f.slot.gu, base + f.slot.stats, base + f.slot.n1, base + f.slot.n2, base + f.slot.q,
+		base + f.slot.keys, f.slot.bytes,
+	}
+	if !f.rich {
+		s.n1, s.n2, s.q, s.keys = f.n.at, f.n.at, f.q.at, f.keys.at
+	}
+	return s, kept
 }
 
 // fastPlace makes room for a micro-batch and uploads what the kernels have to know of it and of its trained tokens.
 func (g *trainGPU) fastPlace(b *engine.Batch, m *micro, scale float64) error {
 	f, n, kvd := g.fast, len(m.tokens), g.KVHeads*g.HeadDim
 	rows := g.padRows(n)
-	f.m = fastMicro{rows: rows, k: recordWidth(b.Objective)}
+	f.m = fastMicro{rows: rows, k: recordWidth(b.Objective), scale: scale}
 	var lengths []int
 	start := 0
 	for _, last := range m.last {
@@ -223,7 +241,8 @@ func (g *trainGPU) fastPlace(b *engine.Batch, m *micro, scale float64) error {
 	}
 	plain := rows * g.Heads
 	stats, workspace := plain, 0
-	if f.dnn != nil {
+	// With a key head for every query head, version 9.14 wrote wrong gradients side by side into one array; no model of this architecture has that.
+	if f.dnn != nil && g.Heads > g.KVHeads {
 		f.m.calls, stats = planCalls(g.sizes, lengths)
 		for _, c := range f.m.calls {
 			for _, backward := range []bool{false, true} {
@@ -244,40 +263,39 @@ func (g *trainGPU) fastPlace(b *engine.Batch, m *micro, scale float64) error {
 	}
 	chunk := g.padRows(min(fastHeadRows, len(m.targets)))
 	targets := len(m.targets)
-	words, ids, logQ := lossWords(b, m.targets, f.m.k, scale)
 	p := &packer{}
-	offsets := []int{p.add(m.tokens...), p.add(m.position...), p.add(m.table...), p.add(m.last...), p.add(rowsOf(m.targets)...), p.add(ids...)}
+	offsets := []int{p.add(m.tokens...), p.add(m.position...), p.add(m.table...), p.add(m.last...), p.add(rowsOf(m.targets)...)}
 	f.packCalls(p, lengths)
 	for b, bytes := range map[*buffer]int{
 		&f.x: (g.Layers + 1) * rows * g.Hidden * 4, &f.dx: rows * g.Hidden * 4, &f.n: rows * g.Hidden * 2, &f.dn: rows * g.Hidden * 2, &f.dy: rows * g.Hidden * 2,
 		&f.delta: rows * g.Hidden * 2, &f.q: rows * g.queries * 2, &f.keys: rows * kvd * 2, &f.datt: rows * g.queries * 2, &f.dqkv: rows * g.sizes.qkv * 2,
 		&f.dgu: rows * 4 * g.Intermediate, &f.h: rows * g.Intermediate * 2, &f.dh: rows * g.Intermediate * 2, &f.sums: stats * 4,
 		&f.part: pad(max(rows, chunk), fastRows) / fastRows * max(g.Hidden, 2*fastHead) * 4, &f.hx: chunk * g.Hidden * 2, &f.dhn: chunk * g.Hidden * 2,
-		&f.logits: chunk * g.Vocab * 4, &f.dlogits: chunk * g.Vocab * 2, &f.ints: 4 * len(p.ints), &f.words: 4 * len(words), &f.logQ: 4 * len(logQ),
-		&f.head: chunk * f.m.k * 8, &f.stats: targets * statsBytes, &f.embed: 4 * (3*n + 12),
+		&f.logits: chunk * g.Vocab * 4, &f.dlogits: chunk * g.Vocab * 2, &f.ints: 4 * len(p.ints), &f.words: targets * targetBytes, &f.logQ: 4 * targets * f.m.k,
+		&f.recordIDs: 4 * targets * f.m.k,
+		&f.head:      chunk * f.m.k * 8, &f.stats: targets * statsBytes, &f.embed: 4 * (3*n + 12),
 	} {
 		if err := g.need(b, bytes); err != nil {
 			return err
 		}
 	}
-	if f.dnn != nil {
+	if f.dnn != nil && workspace > 0 {
 		if err := f.dnn.Reserve(workspace); err != nil {
 			return err
 		}
 	}
-	f.slot = g.layoutOf(rows, stats)
-	if err := g.chooseSlots(); err != nil {
+	if err := g.chooseSlots(rows, stats); err != nil {
 		return err
 	}
 	base := f.ints.at
-	for i, to := range []*cudart.Ptr{&f.m.tokens, &f.m.position, &f.m.sequence, &f.m.last, &f.m.index, &f.m.recordIDs} {
+	for i, to := range []*cudart.Ptr{&f.m.tokens, &f.m.position, &f.m.sequence, &f.m.last, &f.m.index} {
 		*to = base.Add(offsets[i])
 	}
 	for i := range f.m.calls {
 		a := &f.m.calls[i].args
 		a.OffsetsQ, a.OffsetsK, a.OffsetsQKV, a.Lengths = base+a.OffsetsQ, base+a.OffsetsK, base+a.OffsetsQKV, base+a.Lengths
 	}
-	return errors.Join(cudart.Upload(g.ctx, base, p.ints), cudart.Upload(g.ctx, f.words.at, words), cudart.Upload(g.ctx, f.logQ.at, logQ), g.fastClear(n))
+	return errors.Join(cudart.Upload(g.ctx, base, p.ints), g.fastClear(n))
 }
 
 // packCalls adds the calls' offsets; args get places in the list until fastPlace knows addresses.
@@ -307,22 +325,23 @@ func (f *fastTrain) packCalls(p *packer, lengths []int) {
 }
 
 // chooseSlots makes room for the activations of as many layers as fit.
-func (g *trainGPU) chooseSlots() error {
+func (g *trainGPU) chooseSlots(rows, stats int) error {
 	f := g.fast
-	want := g.Layers
+	free, _, err := g.ctx.MemInfo()
+	if err != nil {
+		return err
+	}
+	want, room := g.Layers, max(f.slots.bytes, int(free)+f.slots.bytes-spare)
 	if g.opts.slots > 0 {
 		want = min(want, g.opts.slots)
 	}
-	if f.slots.bytes < want*f.slot.bytes {
-		free, _, err := g.ctx.MemInfo()
-		if err != nil {
+	f.slot = g.layoutOf(rows, stats, true)
+	if f.rich = want == g.Layers && want*f.slot.bytes <= room; !f.rich {
+		f.slot = g.layoutOf(rows, stats, false)
+	}
+	if n := min(want, max(1, room/f.slot.bytes)); n*f.slot.bytes > f.slots.bytes {
+		if err := g.need(&f.slots, n*f.slot.bytes); err != nil {
 			return err
-		}
-		room := max(0, int(free)+f.slots.bytes-spare) / f.slot.bytes
-		if n := min(want, max(1, room)); n*f.slot.bytes > f.slots.bytes {
-			if err := g.need(&f.slots, n*f.slot.bytes); err != nil {
-				return err
-			}
 		}
 	}
 	f.count = min(want, f.slots.bytes/f.slot.bytes)
@@ -345,7 +364,12 @@ func (g *trainGPU) fastClear(n int) error {
 		empty(b.at, 2*width)
 	}
 	for i := range f.count {
-		empty(f.slots.at.Add(i*f.slot.bytes)+f.slot.att, 2*g.queries)
+		slot := f.slots.at.Add(i * f.slot.bytes)
+		empty(slot+f.slot.att, 2*g.queries)
+		if f.rich {
+			empty(slot+f.slot.n1, 2*g.Hidden)
+			empty(slot+f.slot.n2, 2*g.Hidden)
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -369,7 +393,7 @@ func (b *batch) full(y, x cudart.Ptr, m *matrix, rows int, half bool) {
 	})
 }
 
-// fullInput writes dx = dy m in BF16 for all rows, fullWeights adds dy^T x to dw.
+// fullInput writes dx = dy m in BF16 for all rows, fullWeights adds dy^T x to dw, or writes it when dw is fresh.
 func (b *batch) fullInput(dx, dy cudart.Ptr, m *matrix, rows int) {
 	b.do(func() error {
 		p, err := b.d.plan(cudart.Shape{Product: cudart.InputGrad, Rows: rows, Out: m.rows, In: m.colsP, Half: true})
@@ -383,24 +407,31 @@ func (b *batch) fullInput(dx, dy cudart.Ptr, m *matrix, rows int) {
 	})
 }
 
-func (b *batch) fullWeights(dw, dy, x cudart.Ptr, m *matrix, rows int) {
+func (b *batch) fullWeights(dw, dy, x cudart.Ptr, m *matrix, rows int, fresh bool) {
 	b.do(func() error {
 		p, err := b.d.plan(cudart.Shape{Product: cudart.WeightsGrad, Rows: rows, Out: m.rows, In: m.colsP})
 		if err != nil {
 			return err
 		}
+		if p != nil && fresh {
+			return p.Write(dw, dy, x)
+		}
 		if p != nil {
 			return p.Run(dw, dy, x)
 		}
-		return b.d.gemmGrad(dw, 0, dy, x, [3]int{m.rows, m.colsP, rows}, [2]int{1, m.rows}, [2]int{1, m.colsP}, true)
+		return b.d.gemmGrad(dw, 0, dy, x, [3]int{m.rows, m.colsP, rows}, [2]int{1, m.rows}, [2]int{1, m.colsP}, !fresh)
 	})
 }
 
-func (g *trainGPU) normThreads() int {
-	if g.Hidden > fastHidden/2 {
-		return 512
-	}
-	return 256
+// normThreads is the size of a block that has a row of a norm: 8 elements a thread.
+func (g *trainGPU) normThreads() int { return pad(pad(g.Hidden, 8)/8, 32) }
+
+// headThreads is the size of a block that has the query and key heads of a row, 16 threads a head: as few rounds as fit, of the same size.
+func (g *trainGPU) headThreads() int {
+	const groups, each = 32, 16
+	heads := g.Heads + g.KVHeads
+	rounds := pad(heads, groups) / groups
+	return pad(pad(heads, rounds)/rounds*each, 32)
 }
 
 // fastNorm adds delta to xin and writes the sum to xout and its norm to y; see the kernel for what may be 0.
@@ -434,9 +465,9 @@ func (g *trainGPU) fastForward(m *micro) error {
 	for i := range g.Layers {
 		s, _ := g.activations(i)
 		if i > 0 {
-			g.fastNorm(b, f.n.at, g.fastInput(i), before.mid, f.delta.at, g.w.layers[i].norm1, 0, n)
+			g.fastNorm(b, s.n1, g.fastInput(i), before.mid, f.delta.at, g.w.layers[i].norm1, 0, n)
 		} else {
-			g.fastNorm(b, f.n.at, 0, g.fastInput(0), 0, g.w.layers[0].norm1, 0, n)
+			g.fastNorm(b, s.n1, 0, g.fastInput(0), 0, g.w.layers[0].norm1, 0, n)
 		}
 		g.fastLayer(b, i, s, n)
 		b.launch(f.k.silu, n, 1, plainThreads, f.h.at.Arg(), s.gu.Arg(), cudart.Int(g.Intermediate))
@@ -450,17 +481,17 @@ func (g *trainGPU) fastForward(m *micro) error {
 // fastLayer computes layer i from its normalised input n on, up to the products before the activation.
 func (g *trainGPU) fastLayer(b *batch, i int, s fastSlot, n int) {
 	f, l, rows := g.fast, g.w.layers[i], g.fast.m.rows
-	b.full(s.qkv, f.n.at, l.qkv, rows, true)
+	b.full(s.qkv, s.n1, l.qkv, rows, true)
 	g.fastHeads(b, l, s, n)
 	g.fastAttend(b, s, n)
 	b.full(f.delta.at, s.att, l.out, rows, true)
-	g.fastNorm(b, f.n.at, s.mid, g.fastInput(i), f.delta.at, l.norm2, 0, n)
-	b.full(s.gu, f.n.at, l.gateUp, rows, true)
+	g.fastNorm(b, s.n2, s.mid, g.fastInput(i), f.delta.at, l.norm2, 0, n)
+	b.full(s.gu, s.n2, l.gateUp, rows, true)
 }
 
 func (g *trainGPU) fastHeads(b *batch, l layerWeights, s fastSlot, n int) {
 	f := g.fast
-	b.launch(f.k.heads, n, 1, plainThreads, f.q.at.Arg(), f.keys.at.Arg(), s.qkv.Arg(), l.qNorm.at.Arg(), l.kNorm.at.Arg(), g.cos.Arg(), g.sin.Arg(),
+	b.launch(f.k.heads, n, 1, g.headThreads(), s.q.Arg(), s.keys.Arg(), s.qkv.Arg(), l.qNorm.at.Arg(), l.kNorm.at.Arg(), g.cos.Arg(), g.sin.Arg(),
 		f.m.position.Arg(), cudart.Int(g.Heads), cudart.Int(g.KVHeads), cudart.Float(float32(g.RMSEps)))
 }
 
@@ -472,7 +503,7 @@ func (g *trainGPU) values(qkv cudart.Ptr) cudart.Ptr {
 func (g *trainGPU) fastAttend(b *batch, s fastSlot, n int) {
 	f := g.fast
 	if f.m.calls == nil {
-		b.launch(f.k.attend, n, g.Heads, threads, s.att.Arg(), s.stats.Arg(), f.q.at.Arg(), f.keys.at.Arg(), g.values(s.qkv).Arg(), f.m.position.Arg(),
+		b.launch(f.k.attend, n, g.Heads, threads, s.att.Arg(), s.stats.Arg(), s.q.Arg(), s.keys.Arg(), g.values(s.qkv).Arg(), f.m.position.Arg(),
 			cudart.Int(g.Heads), cudart.Int(g.KVHeads), cudart.Int(g.sizes.qkv), g.scale())
 		return
 	}
@@ -486,7 +517,7 @@ func (g *trainGPU) callArgs(c attendCall, s fastSlot) cudart.AttentionArgs {
 	f, a := g.fast, c.args
 	q, k := 2*c.head*g.Heads/g.KVHeads*g.HeadDim, 2*c.head*g.HeadDim
 	keys := 2 * g.queries
-	a.Q, a.K, a.V, a.O, a.Stats = f.q.at.Add(q), f.keys.at.Add(k), g.values(s.qkv).Add(k), s.att.Add(q), s.stats.Add(4*c.stats)
+	a.Q, a.K, a.V, a.O, a.Stats = s.q.Add(q), s.keys.Add(k), g.values(s.qkv).Add(k), s.att.Add(q), s.stats.Add(4*c.stats)
 	a.DO, a.DQ, a.DK, a.DV, a.Sums = f.datt.at.Add(q), f.dqkv.at.Add(q), f.dqkv.at.Add(keys+k), g.values(f.dqkv.at).Add(k), f.sums.at.Add(4*c.stats)
 	return a
 }
@@ -502,10 +533,10 @@ func (g *trainGPU) fastAttendGrad(b *batch, s fastSlot, n int) {
 	v, dv, dk := g.values(s.qkv), g.values(f.dqkv.at), f.dqkv.at.Add(2*g.queries)
 	shape := []cudart.Arg{cudart.Int(g.Heads), cudart.Int(g.KVHeads), cudart.Int(g.sizes.qkv), cudart.Int(g.sizes.qkv), g.scale()}
 	b.launch(f.k.attendGradQ, n, g.Heads, threads, append([]cudart.Arg{
-		f.dqkv.at.Arg(), f.sums.at.Arg(), f.datt.at.Arg(), s.att.Arg(), f.q.at.Arg(), f.keys.at.Arg(), v.Arg(), f.m.position.Arg(), s.stats.Arg(),
+		f.dqkv.at.Arg(), f.sums.at.Arg(), f.datt.at.Arg(), s.att.Arg(), s.q.Arg(), s.keys.Arg(), v.Arg(), f.m.position.Arg(), s.stats.Arg(),
 	}, shape...)...)
 	b.launch(f.k.attendGradKV, n, g.KVHeads, threads, append([]cudart.Arg{
-		dk.Arg(), dv.Arg(), f.datt.at.Arg(), f.sums.at.Arg(), f.q.at.Arg(), f.keys.at.Arg(), v.Arg(), f.m.sequence.Arg(), f.m.last.Arg(), s.stats.Arg(),
+		dk.Arg(), dv.Arg(), f.datt.at.Arg(), f.sums.at.Arg(), s.q.Arg(), s.keys.Arg(), v.Arg(), f.m.sequence.Arg(), f.m.last.Arg(), s.stats.Arg(),
 	}, shape...)...)
 }
 
@@ -519,28 +550,30 @@ func (g *trainGPU) fastBackward(m *micro) error {
 		s, kept := g.activations(i)
 		again := !kept && i < g.Layers-1
 		if again {
-			g.fastNorm(b, f.n.at, 0, g.fastInput(i), 0, l.norm1, 0, n)
+			g.fastNorm(b, s.n1, 0, g.fastInput(i), 0, l.norm1, 0, n)
 			g.fastLayer(b, i, s, n)
 		}
 		b.fullInput(f.dh.at, f.dy.at, l.down, rows)
 		b.launch(f.k.siluGrad, n, 1, plainThreads, f.dgu.at.Arg(), f.h.at.Arg(), f.dh.at.Arg(), s.gu.Arg(), cudart.Int(g.Intermediate))
-		b.fullWeights(g.grad(l.down), f.dy.at, f.h.at, l.down, rows)
-		if !again {
-			g.fastNorm(b, f.n.at, 0, s.mid, 0, l.norm2, 0, n)
+		b.fullWeights(g.grad(l.down), f.dy.at, f.h.at, l.down, rows, f.m.fresh)
+		if !again && !f.rich {
+			g.fastNorm(b, s.n2, 0, s.mid, 0, l.norm2, 0, n)
 		}
-		b.fullWeights(g.grad(l.gateUp), f.dgu.at, f.n.at, l.gateUp, rows)
+		b.fullWeights(g.grad(l.gateUp), f.dgu.at, s.n2, l.gateUp, rows, f.m.fresh)
 		b.fullInput(f.dn.at, f.dgu.at, l.gateUp, rows)
 		g.fastNormGrad(b, f.dy.at, f.dn.at, s.mid, l.norm2, 0, n)
 
-		b.fullWeights(g.grad(l.out), f.dy.at, s.att, l.out, rows)
+		b.fullWeights(g.grad(l.out), f.dy.at, s.att, l.out, rows, f.m.fresh)
 		b.fullInput(f.datt.at, f.dy.at, l.out, rows)
-		if !again {
+		if !again && !f.rich {
 			g.fastHeads(b, l, s, n)
 		}
 		g.fastAttendGrad(b, s, n)
 		g.fastHeadsGrad(b, l, s, n)
-		g.fastNorm(b, f.n.at, 0, g.fastInput(i), 0, l.norm1, 0, n)
-		b.fullWeights(g.grad(l.qkv), f.dqkv.at, f.n.at, l.qkv, rows)
+		if !f.rich {
+			g.fastNorm(b, s.n1, 0, g.fastInput(i), 0, l.norm1, 0, n)
+		}
+		b.fullWeights(g.grad(l.qkv), f.dqkv.at, s.n1, l.qkv, rows, f.m.fresh)
 		b.fullInput(f.dn.at, f.dqkv.at, l.qkv, rows)
 		g.fastNormGrad(b, f.dy.at, f.dn.at, g.fastInput(i), l.norm1, 0, n)
 	}
@@ -555,7 +588,7 @@ func (g *trainGPU) fastBackward(m *micro) error {
 
 func (g *trainGPU) fastHeadsGrad(b *batch, l layerWeights, s fastSlot, n int) {
 	f, blocks := g.fast, pad(n, fastRows)/fastRows
-	b.launch(f.k.headsGrad, blocks, 1, plainThreads, f.dqkv.at.Arg(), s.qkv.Arg(), l.qNorm.at.Arg(), l.kNorm.at.Arg(), g.cos.Arg(), g.sin.Arg(),
+	b.launch(f.k.headsGrad, blocks, 1, g.headThreads(), f.dqkv.at.Arg(), s.qkv.Arg(), l.qNorm.at.Arg(), l.kNorm.at.Arg(), g.cos.Arg(), g.sin.Arg(),
 		f.m.position.Arg(), f.part.at.Arg(), cudart.Int(n), cudart.Int(g.Heads), cudart.Int(g.KVHeads), cudart.Float(float32(g.RMSEps)))
 	g.colSum(b, g.grad(l.qNorm), f.part.at, blocks, fastHead, 2*fastHead)
 	g.colSum(b, g.grad(l.kNorm), f.part.at.Add(4*fastHead), blocks, fastHead, 2*fastHead)
@@ -568,6 +601,11 @@ func (g *trainGPU) fastLoss(b *engine.Batch, m *micro) error {
 		return err
 	}
 	last, k := g.fastInput(g.Layers), f.m.k
+	// The GPU is busy with the forward pass meanwhile.
+	words, ids, logQ := lossWords(b, m.targets, k, f.m.scale)
+	if err := errors.Join(cudart.Upload(g.ctx, f.words.at, words), cudart.Upload(g.ctx, f.recordIDs.at, ids), cudart.Upload(g.ctx, f.logQ.at, logQ)); err != nil {
+		return err
+	}
 	w := &batch{d: &g.device}
 	for first := 0; first < len(m.targets) && w.err == nil; first += fastHeadRows {
 		n := min(fastHeadRows, len(m.targets)-first)
@@ -580,9 +618,9 @@ func (g *trainGPU) fastLoss(b *engine.Batch, m *micro) error {
 		w.full(f.logits.at, f.hx.at, g.w.head, rows, false)
 		w.launch(f.k.loss, n, 1, wideThreads, append([]cudart.Arg{
 			f.dlogits.at.Arg(), f.stats.at.Add(first * statsBytes).Arg(), f.head.at.Arg(), f.logits.at.Arg(), f.words.at.Add(first * targetBytes).Arg(),
-			f.m.recordIDs.Add(4 * first * k).Arg(), f.logQ.at.Add(4 * first * k).Arg(), cudart.Int(g.Vocab), cudart.Int(k),
+			f.recordIDs.at.Add(4 * first * k).Arg(), f.logQ.at.Add(4 * first * k).Arg(), cudart.Int(g.Vocab), cudart.Int(k),
 		}, objective(b.Objective)...)...)
-		w.fullWeights(g.grad(g.w.head), f.dlogits.at, f.hx.at, g.w.head, rows)
+		w.fullWeights(g.grad(g.w.head), f.dlogits.at, f.hx.at, g.w.head, rows, f.m.fresh && first == 0)
 		w.fullInput(f.dhn.at, f.dlogits.at, g.w.head, rows)
 		g.fastNormGrad(w, 0, f.dhn.at, last, g.w.final, index, n)
 	}
@@ -620,11 +658,14 @@ func (g *trainGPU) micros(b *engine.Batch, scale float64) ([]*micro, error) {
 }
 
 // fastMicro computes the gradient of one micro-batch.
-func (g *trainGPU) fastMicro(b *engine.Batch, m *micro, scale float64) ([]tokenStats, error) {
+func (g *trainGPU) fastMicro(b *engine.Batch, m *micro, scale float64, fresh bool) ([]tokenStats, error) {
 	for _, step := range []func() error{
 		func() error { return g.fits(m) },
 		func() error { return g.fastPlace(b, m, scale) },
-		func() error { return g.fastForward(m) },
+		func() error {
+			g.fast.m.fresh = fresh
+			return g.fastForward(m)
+		},
 		func() error { return g.fastLoss(b, m) },
 		func() error { return g.fastBackward(m) },
 	} {

@@ -190,18 +190,16 @@ func (g *trainGPU) gradient(ctx context.Context, b *engine.Batch, tokens int) (e
 	if err != nil {
 		return engine.StepMetrics{}, err
 	}
-	for i, m := range g.w.all {
-		if err := g.ctx.Zero(g.grads[i], 4*m.size()); err != nil {
-			return engine.StepMetrics{}, err
-		}
+	if err := g.clearGrads(); err != nil {
+		return engine.StepMetrics{}, err
 	}
 	var stats []tokenStats
-	for _, m := range micros {
+	for i, m := range micros {
 		if err := ctx.Err(); err != nil {
 			return engine.StepMetrics{}, fmt.Errorf("%s: %w", op, err)
 		}
 		if g.fast != nil {
-			s, err := g.fastMicro(b, m, 1/float64(tokens))
+			s, err := g.fastMicro(b, m, 1/float64(tokens), i == 0)
 			if err != nil {
 				return engine.StepMetrics{}, err
 			}
@@ -240,6 +238,19 @@ func (g *trainGPU) gradient(ctx context.Context, b *engine.Batch, tokens int) (e
 		out.ClipFactor = c / out.GradNorm
 	}
 	return out, nil
+}
+
+// clearGrads zeroes the sums of gradients, but not those that the first micro-batch of the fast step writes.
+func (g *trainGPU) clearGrads() error {
+	for i, m := range g.w.all {
+		if g.fast != nil && m.rows > 0 && (m != g.w.embed || m == g.w.head) {
+			continue
+		}
+		if err := g.ctx.Zero(g.grads[i], 4*m.size()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // norm is the gradient's norm over all tensors: sums of chunks on the GPU, which are added here in order, in float64.

@@ -73,8 +73,8 @@ func (g *trainGPU) tune(b *engine.Batch, m *micro, scale float64) error {
 			m            *matrix
 			x, y, dy, dx cudart.Ptr
 		}{
-			{l.qkv, f.n.at, s.qkv, f.dqkv.at, f.dn.at}, {l.out, s.att, f.delta.at, f.dy.at, f.datt.at},
-			{l.gateUp, f.n.at, s.gu, f.dgu.at, f.dn.at}, {l.down, f.h.at, f.delta.at, f.dy.at, f.dh.at},
+			{l.qkv, s.n1, s.qkv, f.dqkv.at, f.dn.at}, {l.out, s.att, f.delta.at, f.dy.at, f.datt.at},
+			{l.gateUp, s.n2, s.gu, f.dgu.at, f.dn.at}, {l.down, f.h.at, f.delta.at, f.dy.at, f.dh.at},
 		} {
 			add(job{cudart.Shape{Rows: rows, Out: p.m.rows, In: p.m.colsP, Half: true}, p.y, p.x, p.m.at})
 			add(job{cudart.Shape{Product: cudart.InputGrad, Rows: rows, Out: p.m.rows, In: p.m.colsP, Half: true}, p.dx, p.dy, p.m.at})
@@ -143,7 +143,6 @@ func (g *trainGPU) noise(rows int) error {
 	fill := func(at cudart.Ptr, n int) {
 		b.each(f.k.noise, n, cudart.Ptr(0).Arg(), at.Arg(), cudart.Uint64Arg(uint64(n)), cudart.Float(0.5), cudart.Int(1)) //nolint:gosec // a size
 	}
-	fill(f.n.at, rows*g.Hidden)
 	fill(f.dy.at, rows*g.Hidden)
 	fill(f.h.at, rows*g.Intermediate)
 	fill(f.dgu.at, rows*2*g.Intermediate)
@@ -152,6 +151,8 @@ func (g *trainGPU) noise(rows int) error {
 	fill(f.dlogits.at, f.dlogits.bytes/2)
 	s, _ := g.activations(0)
 	fill(s.att, rows*g.queries)
+	fill(s.n1, rows*g.Hidden)
+	fill(s.n2, rows*g.Hidden)
 	return b.err
 }
 

@@ -13,7 +13,8 @@ struct alignas(16) Float4 {
 
 #define FASTD 128      // width of a head
 #define GROUP 16       // threads of a head, 8 elements each
-#define NORM_PARTS 4   // times blockDim.x * 4 elements is the widest row of a norm
+#define GROUPS 32      // groups of a block
+#define NORM_PARTS 2   // times blockDim.x * 4 elements is the widest row of a norm
 #define GRAD_ROWS 16   // rows whose parts of a norm's gradient are summed by one block
 
 // halves rounds two numbers to BF16, ties to even; the first is the lower half.
@@ -176,7 +177,7 @@ KERNEL fcolsum(float *out, const float *part, int n, int c, int ld) {
 }
 
 // fheads writes the normalised and rotated queries q [rows, heads 128] and keys k [rows, kv 128] from qkv [rows, (heads+2 kv) 128]; values stay where they
-// are. One block of 256 threads a row, 16 threads a head.
+// are. One block of an even number of groups a row, 16 threads a head.
 KERNEL fheads(u16 *q, u16 *k, const u16 *qkv, const float *qw, const float *kw, const float *cosine, const float *sine, const int *position, int nheads, int kv,
               float eps) {
     int row = blockIdx.x, group = threadIdx.x / GROUP, lane = threadIdx.x % GROUP, high = lane / 8, groups = blockDim.x / GROUP, all = nheads + kv;
@@ -206,10 +207,10 @@ KERNEL fheads(u16 *q, u16 *k, const u16 *qkv, const float *qw, const float *kw, 
 }
 
 // fheadsgrad turns the gradients of queries and keys in dqkv [rows, (heads+2 kv) 128] into those of the projections qkv, in place; part [blocks,256] gets
-// each block's sum of the gradients of the two norms' weights. One block of 256 threads has GRAD_ROWS rows.
+// each block's sum of the gradients of the two norms' weights. One block of at most GROUPS groups has GRAD_ROWS rows.
 KERNEL fheadsgrad(u16 *dqkv, const u16 *qkv, const float *qw, const float *kw, const float *cosine, const float *sine, const int *position, float *part, int rows,
                   int nheads, int kv, float eps) {
-    __shared__ float sums[256 / GROUP][2 * FASTD];
+    __shared__ float sums[GROUPS][2 * FASTD];
     int group = threadIdx.x / GROUP, lane = threadIdx.x % GROUP, high = lane / 8, groups = blockDim.x / GROUP, all = nheads + kv;
     float forQ[8], forK[8];
     for (int e = 0; e < 8; e++) forQ[e] = forK[e] = 0;
@@ -307,12 +308,22 @@ __device__ inline void raise(Tail *t, float top) {
     t->top = top;
 }
 
-__device__ inline void gather(Tail *t, float v) {
-    if (!(v > -INF)) return;
-    float d = v - t->top, e = expf(d);
-    t->sum += e;
-    t->weight += (double)(e * d);
+// gather adds exponentials of n numbers; those of -INF are 0. They are at most the largest.
+template <int N> __device__ inline void gather(Tail *t, const float *v) {
+    float sum = 0, weight = 0;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        bool in = v[i] > -INF;
+        float d = in ? v[i] - t->top : 0.0f, e = in ? expf(d) : 0.0f;
+        sum += e;
+        weight = fmaf(e, d, weight);
+    }
+    t->sum += sum;
+    t->weight += weight;
 }
+
+// WIDE numbers of a row of logits are read by a thread at a time, 4 and 4.
+#define WIDE 16
 
 // floss is loss in two passes over the logits z [rows,vocab] instead of six: the first finds the largest and both sums at once, the second writes the gradient dz
 // (BF16). The record's logits are taken aside first, and -INF stands at their places in z. vocab is a multiple of 4.
@@ -344,18 +355,24 @@ KERNEL floss(u16 *dz, TokenStats *stats, double *head, float *z0, const Target *
     __syncthreads();
     Tail part = {-INF, 0, 0};
     float gone = 0;
-    for (int i = threadIdx.x; i < vocab / 4; i += blockDim.x) {
-        Float4 v = ((const Float4 *)z)[i];
-        float most = -INF;
+    for (int i0 = threadIdx.x; i0 < vocab / 4; i0 += WIDE / 4 * blockDim.x) {
+        float v[WIDE], most = -INF;
 #pragma unroll
-        for (int e = 0; e < 4; e++) {
-            v.v[e] *= t.inverse;
-            if (!(fabsf(v.v[e]) < INF)) gone += 1;
-            most = fmaxf(most, v.v[e]);
+        for (int j = 0; j < WIDE / 4; j++) {
+            int i = i0 + j * blockDim.x;
+            Float4 four = {{-INF, -INF, -INF, -INF}};
+            if (i < vocab / 4) four = ((const Float4 *)z)[i];
+            else gone -= 4;
+#pragma unroll
+            for (int e = 0; e < 4; e++) v[4 * j + e] = four.v[e] * t.inverse;
+        }
+#pragma unroll
+        for (int e = 0; e < WIDE; e++) {
+            if (!(fabsf(v[e]) < INF)) gone += 1;
+            most = fmaxf(most, v[e]);
         }
         raise(&part, most);
-#pragma unroll
-        for (int e = 0; e < 4; e++) gather(&part, v.v[e]);
+        gather<WIDE>(&part, v);
     }
     if (odd > 0 || blockSum(gone, scratch) != (float)k) {
         for (int i = threadIdx.x; i < vocab; i += blockDim.x) out[i] = 0;
@@ -366,7 +383,10 @@ KERNEL floss(u16 *dz, TokenStats *stats, double *head, float *z0, const Target *
     raise(&part, top);
     double total = blockSumDouble(part.sum, wide), weight = blockSumDouble(part.weight, wide), rest = total;
     Tail own = {top, 0, 0};
-    for (int i = threadIdx.x; i < k; i += blockDim.x) gather(&own, (float)h[i]);
+    for (int i = threadIdx.x; i < k; i += blockDim.x) {
+        float v = (float)h[i];
+        gather<1>(&own, &v);
+    }
     total += blockSumDouble(own.sum, wide);
     weight += blockSumDouble(own.weight, wide);
     float logSum = (float)log(total), logP = zt - top - logSum, eToken = expf(zt - top);
@@ -416,6 +436,7 @@ KERNEL floss(u16 *dz, TokenStats *stats, double *head, float *z0, const Target *
         }
     }
     float factor = (float)(off * t.factor / total);
+#pragma unroll 4
     for (int i = threadIdx.x; i < vocab / 4; i += blockDim.x) {
         Float4 v = ((const Float4 *)z)[i];
 #pragma unroll
