@@ -91,7 +91,8 @@ type attendCall struct {
 
 // suits says whether the fast kernels can do a model.
 func suits(s sizes, o Options) bool {
-	return o.Precision == BF16 && !o.Exact && s.HeadDim == fastHead && s.Hidden%align == 0 && s.Hidden <= fastHidden && s.Intermediate%align == 0 && s.Vocab%4 == 0
+	widths := s.HeadDim == fastHead && s.Hidden <= fastHidden && s.Hidden%align == 0 && s.Intermediate%align == 0 && s.Vocab%4 == 0
+	return widths && o.Precision == BF16 && !o.Exact
 }
 
 func newFast(d *device) (*fastTrain, error) {
@@ -228,8 +229,18 @@ func (g *trainGPU) activations(i int) (s fastSlot, kept bool) {
 	return s, kept
 }
 
-// fastPlace makes room for a micro-batch and uploads what the kernels have to know of it and of its trained tokens.
+// fastPlace makes room for a micro-batch and uploads what the kernels have to know of it. Kept activations give way to everything else.
 func (g *trainGPU) fastPlace(b *engine.Batch, m *micro, scale float64) error {
+	err := g.tryPlace(b, m, scale)
+	if fault.Is(err, fault.Exhausted) && g.fast.slots.bytes > 0 {
+		if err = g.drop(&g.fast.slots); err == nil {
+			err = g.tryPlace(b, m, scale)
+		}
+	}
+	return err
+}
+
+func (g *trainGPU) tryPlace(b *engine.Batch, m *micro, scale float64) error {
 	f, n, kvd := g.fast, len(m.tokens), g.KVHeads*g.HeadDim
 	rows := g.padRows(n)
 	f.m = fastMicro{rows: rows, k: recordWidth(b.Objective), scale: scale}

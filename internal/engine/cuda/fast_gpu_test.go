@@ -361,49 +361,5 @@ func BenchmarkTrain(b *testing.B) {
 			}
 			b.Logf("%s %-10s %8.3f ms", name, part.name, 1e3*time.Since(begin).Seconds()/runs)
 		}
-		for _, rows := range []int{2048, 4096, 8192, 16384} {
-			for _, p := range []struct {
-				name   string
-				m      *matrix
-				dy, x  cudart.Ptr
-				result cudart.Ptr
-			}{{"gateup", l.gateUp, f.dgu.at, s.n2, s.gu}, {"down", l.down, f.dy.at, f.h.at, f.delta.at}, {"qkv", l.qkv, f.dqkv.at, s.n1, s.qkv}} {
-				for _, shape := range []cudart.Shape{
-					{Rows: rows, Out: p.m.rows, In: p.m.colsP, Half: true}, {Product: cudart.WeightsGrad, Rows: rows, Out: p.m.rows, In: p.m.colsP},
-				} {
-					plan, err := g.plan(shape)
-					if err != nil {
-						b.Fatal(err)
-					}
-					line := ""
-					for i := range plan.Candidates() {
-						plan.Use(i)
-						const runs = 10
-						var begin time.Time
-						for r := range runs + 2 {
-							if r == 2 {
-								if err := g.ctx.Sync(); err != nil {
-									b.Fatal(err)
-								}
-								begin = time.Now()
-							}
-							if shape.Product == cudart.Forward {
-								err = plan.Run(p.result, p.x, p.m.at)
-							} else {
-								err = plan.Run(g.grad(p.m), p.dy, p.x)
-							}
-							if err != nil {
-								b.Fatal(err)
-							}
-						}
-						if err := g.ctx.Sync(); err != nil {
-							b.Fatal(err)
-						}
-						line += fmt.Sprintf(" %.0f", 2*float64(rows)*float64(p.m.rows)*float64(p.m.colsP)*runs/time.Since(begin).Seconds()/1e12)
-					}
-					b.Logf("%d rows, %s, product %d: TFLOP/s of the candidates%s", rows, p.name, shape.Product, line)
-				}
-			}
-		}
 	}
 }

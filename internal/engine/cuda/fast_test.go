@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"math"
 	"testing"
 
 	"github.com/steadyrl/steady/internal/model"
@@ -11,7 +12,7 @@ import (
 
 // wideHeads is a model for the fast kernels: two query heads to a key head, widths that are no multiples of a tile.
 var wideHeads = model.Config{
-	Vocab: 300, Hidden: 72, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: fastHead, Intermediate: 136, MaxPosition: 600, RMSEps: 1e-6, RopeTheta: 1e6, TieEmbedding: true,
+	Vocab: 100, Hidden: 40, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: fastHead, Intermediate: 72, MaxPosition: 600, RMSEps: 1e-6, RopeTheta: 1e6, TieEmbedding: true,
 }
 
 // The tolerance is that of TestGradient_packedIsNearTheReference and for its reasons; values between products are rounded too, which adds as many roundings again.
@@ -22,23 +23,36 @@ func TestFast_gradientIsNearTheReference(t *testing.T) {
 		"full record":  func(o *rl.Objective) { o.Centering = rl.CenteringFull },
 		"off":          func(o *rl.Objective) { o.Centering = rl.CenteringOff },
 		"supervised":   func(o *rl.Objective) { *o = rl.Objective{Supervised: true} },
+		"tis":          func(o *rl.Objective) { o.Rule, o.Cap = rl.RuleTIS, 1.05 },
+		"band":         func(o *rl.Objective) { o.Rule = rl.RuleBand },
 	} {
 		c := wideHeads
 		if name == "off" {
 			c.TieEmbedding = false
 		}
-		width := 5
-		if name == "full record" {
+		width, lengths := 5, []int{2, 7}
+		switch name {
+		case "proportional":
+			lengths = []int{3, 70, 1, 20} // more than a tile of keys
+		case "full record":
 			width = c.Vocab
 		}
-		b := packed(c, width, 3, 140, 1, 40)
-		if name == "full record" {
-			b = packed(c, width, 3, 9)
-		}
+		b := packed(c, width, lengths...)
 		edit(&b.Objective)
-		for tensor, e := range gradientErrors(t, o, c, b) {
+		errors, got, want := gradientErrors(t, o, c, b)
+		for tensor, e := range errors {
 			if !(e < 0.04) {
 				t.Errorf("%s: the gradient of %s is off by %.2g of its norm, want less than 0.04", name, tensor, e)
+			}
+		}
+		for figure, pair := range map[string][2]float64{
+			"loss": {got.Loss, want.Loss}, "norm": {got.GradNorm, want.GradNorm}, "correction": {got.Correction, want.Correction},
+			"correction times advantage": {got.CorrectionA, want.CorrectionA}, "uncovered": {got.Uncovered, want.Uncovered}, "tail": {got.TrainerTail, want.TrainerTail},
+			"entropy": {got.Entropy, want.Entropy}, "gap": {got.LogProbGap, want.LogProbGap}, "KL": {got.KL, want.KL}, "alpha": {got.MaxAlpha, want.MaxAlpha},
+			"share outside": {got.OutsideShare, want.OutsideShare}, "share floored": {got.FloorShare, want.FloorShare},
+		} {
+			if math.IsNaN(pair[0]) != math.IsNaN(pair[1]) || math.Abs(pair[0]-pair[1]) > 0.02*(1+math.Abs(pair[1])) {
+				t.Errorf("%s: %s = %v, want %v", name, figure, pair[0], pair[1])
 			}
 		}
 	}
@@ -49,7 +63,7 @@ func TestFast_sameBitsHoweverMuchIsKept(t *testing.T) {
 	o := options(t, BF16)
 	c := wideHeads
 	c.Layers = 3
-	b := packed(c, 5, 30, 70, 5)
+	b := packed(c, 5, 7, 12, 5)
 	b.Plan.MicroBatches = [][]int{{0, 1}, {2}}
 	update := func(slots int) *model.Weights {
 		o := o
@@ -59,10 +73,8 @@ func TestFast_sameBitsHoweverMuchIsKept(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer tr.Close()
-		for range 2 {
-			if _, err := tr.Update(t.Context(), b); err != nil {
-				t.Fatal(err)
-			}
+		if _, err := tr.Update(t.Context(), b); err != nil {
+			t.Fatal(err)
 		}
 		return tr.State().Master
 	}
@@ -126,6 +138,30 @@ func TestPlanCalls_coverEveryHeadOfEverySequence(t *testing.T) {
 				t.Errorf("%v: row and head %v in %d calls", lengths, key, n)
 				break
 			}
+		}
+	}
+}
+
+// Where the sampler's bits are asked for, and where the fast kernels cannot do a width, the sampler's kernels serve.
+func TestSuits_isTheFastStepsWidths(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		edit func(*model.Config, *Options)
+		want bool
+	}{
+		"BF16":           {func(*model.Config, *Options) {}, true},
+		"exact":          {func(_ *model.Config, o *Options) { o.Exact = true }, false},
+		"float32":        {func(_ *model.Config, o *Options) { o.Precision = Float32 }, false},
+		"narrow heads":   {func(c *model.Config, _ *Options) { c.HeadDim = 64 }, false},
+		"odd width":      {func(c *model.Config, _ *Options) { c.Hidden = 36 }, false},
+		"wide":           {func(c *model.Config, _ *Options) { c.Hidden = 2 * fastHidden }, false},
+		"odd middle":     {func(c *model.Config, _ *Options) { c.Intermediate = 70 }, false},
+		"odd vocabulary": {func(c *model.Config, _ *Options) { c.Vocab = 101 }, false},
+	} {
+		c, o := wideHeads, Options{Precision: BF16}
+		tt.edit(&c, &o)
+		if got := suits(sizesOf(c), o); got != tt.want {
+			t.Errorf("%s: %v, want %v", name, got, tt.want)
 		}
 	}
 }

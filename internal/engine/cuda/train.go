@@ -120,22 +120,29 @@ func (d *device) need(b *buffer, bytes int) error {
 	if bytes <= b.bytes {
 		return nil
 	}
-	if b.at != 0 {
-		d.owned = slices.DeleteFunc(d.owned, func(p cudart.Ptr) bool { return p == b.at })
-		if err := d.ctx.Sync(); err != nil {
-			return err
-		}
-		if err := d.ctx.Free(b.at); err != nil {
-			return err
-		}
+	if err := d.drop(b); err != nil {
+		return err
 	}
-	*b = buffer{}
 	var at cudart.Ptr
 	if err := d.alloc(&at, bytes); err != nil {
 		return err
 	}
 	*b = buffer{at, bytes}
 	return nil
+}
+
+// drop gives a buffer's memory back.
+func (d *device) drop(b *buffer) error {
+	at := b.at
+	*b = buffer{}
+	if at == 0 {
+		return nil
+	}
+	d.owned = slices.DeleteFunc(d.owned, func(p cudart.Ptr) bool { return p == at })
+	if err := d.ctx.Sync(); err != nil {
+		return err
+	}
+	return d.ctx.Free(at)
 }
 
 func layOut(batch *engine.Batch, indices []int) *micro {

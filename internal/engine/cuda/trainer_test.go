@@ -38,8 +38,8 @@ func packed(c model.Config, k int, lengths ...int) engine.Batch {
 	return b
 }
 
-// gradientErrors are, by tensor, the norm of the difference to the reference's gradient over the norm of that.
-func gradientErrors(t *testing.T, o Options, c model.Config, b engine.Batch) map[string]float64 {
+// gradientErrors are, by tensor, the norm of the difference to the reference's gradient over the norm of that; and both sides' figures of the step.
+func gradientErrors(t *testing.T, o Options, c model.Config, b engine.Batch) (out map[string]float64, got, want engine.StepMetrics) {
 	t.Helper()
 	w := weightsOf(c, 8, 0.08)
 	for i := range w.Data {
@@ -47,7 +47,7 @@ func gradientErrors(t *testing.T, o Options, c model.Config, b engine.Batch) map
 			w.Data[i][j] = math.Float32frombits(uint32(toBF16(x)) << 16)
 		}
 	}
-	want, _, err := ref.Gradient(w, b)
+	right, want, err := ref.Gradient(w, b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,23 +55,23 @@ func gradientErrors(t *testing.T, o Options, c model.Config, b engine.Batch) map
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tr.Update(t.Context(), b); err != nil {
+	if got, err = tr.Update(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
-	got := tr.State().M
+	moments := tr.State().M
 	if err := tr.Close(); err != nil {
 		t.Error(err)
 	}
-	out := map[string]float64{}
-	for i, s := range want.Specs {
+	out = map[string]float64{}
+	for i, s := range right.Specs {
 		var d2, n2 float64
-		for j, x := range want.Data[i] {
-			d := float64(got.Data[i][j])/(1-b.Optim.Beta1) - float64(x)
+		for j, x := range right.Data[i] {
+			d := float64(moments.Data[i][j])/(1-b.Optim.Beta1) - float64(x)
 			d2, n2 = d2+d*d, n2+float64(x)*float64(x)
 		}
 		out[s.Name] = math.Sqrt(d2 / n2)
 	}
-	return out
+	return out, got, want
 }
 
 // In BF16 an input of a product is off by 2^-9 at random, and a gradient passes through tens of products: some per cent of a tensor's gradient at most. A
@@ -82,7 +82,8 @@ func TestGradient_packedIsNearTheReference(t *testing.T) {
 	b := packed(c, 5, 3, 264, 1, 40)
 	for p, tolerance := range map[Precision]float64{BF16: 0.04, Float32: 1e-4} {
 		o := options(t, p)
-		for name, e := range gradientErrors(t, o, c, b) {
+		errors, _, _ := gradientErrors(t, o, c, b)
+		for name, e := range errors {
 			if !(e < tolerance) {
 				t.Errorf("%s: the gradient of %s is off by %.2g of its norm, want less than %v", p, name, e, tolerance)
 			}

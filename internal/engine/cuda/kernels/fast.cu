@@ -119,18 +119,46 @@ KERNEL fnormgrad(float *dx, u16 *dy, const u16 *dn, const float *x, const float 
         for (int e = 0; e < 4; e++) acc[k].v[e] = 0;
         if (i < n) wv[k] = ((const Float4 *)w)[i];
     }
-    int end = min(rows, ((int)blockIdx.x + 1) * GRAD_ROWS);
-    for (int at = blockIdx.x * GRAD_ROWS; at < end; at++) {
-        u64 row = map ? map[at] : at;
+    int end = min(rows, ((int)blockIdx.x + 1) * GRAD_ROWS), first = blockIdx.x * GRAD_ROWS;
+    // The next row is on its way while the sums of one are made.
+    Float4 nextV[NORM_PARTS], nextD[NORM_PARTS];
+    Half4 nextG[NORM_PARTS];
+    u64 nextRow = map ? map[first] : first;
+#pragma unroll
+    for (int k = 0; k < NORM_PARTS; k++) {
+        int i = threadIdx.x + k * blockDim.x;
+        if (i >= n) break;
+        nextV[k] = ((const Float4 *)(x + nextRow * c))[i];
+        nextG[k] = ((const Half4 *)(dn + (u64)first * c))[i];
+        nextD[k] = ((const Float4 *)(dx + nextRow * c))[i];
+    }
+    for (int at = first; at < end; at++) {
+        u64 row = nextRow;
         Float4 v[NORM_PARTS], d[NORM_PARTS];
         float g[NORM_PARTS][4], sum = 0, dot = 0;
 #pragma unroll
         for (int k = 0; k < NORM_PARTS; k++) {
             int i = threadIdx.x + k * blockDim.x;
             if (i >= n) break;
-            v[k] = ((const Float4 *)(x + row * c))[i];
-            spread4(g[k], ((const Half4 *)(dn + (u64)at * c))[i]);
-            d[k] = ((const Float4 *)(dx + row * c))[i];
+            v[k] = nextV[k];
+            d[k] = nextD[k];
+            spread4(g[k], nextG[k]);
+        }
+        if (at + 1 < end) {
+            nextRow = map ? map[at + 1] : at + 1;
+#pragma unroll
+            for (int k = 0; k < NORM_PARTS; k++) {
+                int i = threadIdx.x + k * blockDim.x;
+                if (i >= n) break;
+                nextV[k] = ((const Float4 *)(x + nextRow * c))[i];
+                nextG[k] = ((const Half4 *)(dn + (u64)(at + 1) * c))[i];
+                nextD[k] = ((const Float4 *)(dx + nextRow * c))[i];
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < NORM_PARTS; k++) {
+            int i = threadIdx.x + k * blockDim.x;
+            if (i >= n) break;
 #pragma unroll
             for (int e = 0; e < 4; e++) {
                 sum = fmaf(v[k].v[e], v[k].v[e], sum);
@@ -436,12 +464,18 @@ KERNEL floss(u16 *dz, TokenStats *stats, double *head, float *z0, const Target *
         }
     }
     float factor = (float)(off * t.factor / total);
-#pragma unroll 4
-    for (int i = threadIdx.x; i < vocab / 4; i += blockDim.x) {
-        Float4 v = ((const Float4 *)z)[i];
+    for (int i0 = threadIdx.x; i0 < vocab / 4; i0 += WIDE / 4 * blockDim.x) {
+        Float4 v[WIDE / 4];
 #pragma unroll
-        for (int e = 0; e < 4; e++) v.v[e] = expf(v.v[e] * t.inverse - top) * factor;
-        ((Half4 *)out)[i] = pack4(v.v);
+        for (int j = 0; j < WIDE / 4; j++)
+            if (i0 + j * blockDim.x < vocab / 4) v[j] = ((const Float4 *)z)[i0 + j * blockDim.x];
+#pragma unroll
+        for (int j = 0; j < WIDE / 4; j++) {
+            if (i0 + j * blockDim.x >= vocab / 4) break;
+#pragma unroll
+            for (int e = 0; e < 4; e++) v[j].v[e] = expf(v[j].v[e] * t.inverse - top) * factor;
+            ((Half4 *)out)[i0 + j * blockDim.x] = pack4(v[j].v);
+        }
     }
     __syncthreads();
     // The token's own gradient is written last, from its parts: adding to a rounded one would round twice.
