@@ -30,7 +30,7 @@ func cudaEngines(o Options) (factory, error) {
 		about = fmt.Sprintf("%s, driver %s", gpus[device].Name, driver)
 	}
 	opts := cuda.Options{
-		Device: device, NVRTC: os.Getenv("STEADY_NVRTC"), CUBLASLt: os.Getenv("STEADY_CUBLASLT"),
+		Device: device, NVRTC: os.Getenv("STEADY_NVRTC"), CUBLASLt: os.Getenv("STEADY_CUBLASLT"), CUDNN: os.Getenv("STEADY_CUDNN"),
 		KernelDir: o.GPU.KernelDir, CacheTokens: o.GPU.CacheTokens, Sequences: o.MaxSequences,
 	}
 	probe := opts

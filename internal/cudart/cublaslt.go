@@ -120,7 +120,8 @@ type Shape struct {
 	Half                   bool
 }
 
-// Plan is a product of one shape. It begins with the algorithm that the library's rules put first and keeps it unless Use or SetAlgorithm chooses another, without a split of the inner dimension: a row of
+// Plan is a product of one shape. It begins with the algorithm that the library's rules put first and keeps it unless Use or SetAlgorithm chooses
+// another, without a split of the inner dimension: a row of
 // y or dx depends on that row of x or dy and on W only.
 type Plan struct {
 	Shape
@@ -229,7 +230,9 @@ func (p *Plan) SetAlgorithm(a []byte) error {
 }
 
 // Run computes the product on the context's stream. Forward: y, x, W. InputGrad: dx, dy, W. WeightsGrad: dW, dy, x.
-func (p *Plan) Run(result, rows, other Ptr) error { return p.run(result, rows, other, p.Product == WeightsGrad) }
+func (p *Plan) Run(result, rows, other Ptr) error {
+	return p.run(result, rows, other, p.Product == WeightsGrad)
+}
 
 // Write is Run for WeightsGrad without adding: what was in dW does not count.
 func (p *Plan) Write(result, rows, other Ptr) error { return p.run(result, rows, other, false) }

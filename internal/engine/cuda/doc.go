@@ -7,9 +7,12 @@
 // without a split of the inner dimension. So a request has the same tokens and record bits whatever else is in the batch, and a scored token the bits
 // of the sampled one. Bits may differ between kinds of GPU and versions of the libraries.
 //
-// Training: the forward pass is the sampler's, kernel for kernel, so a token sampled from the published weights has the same log-probability in both. Of a
-// layer only its input is kept. Every gradient has one writer and one order of summation: no atomic sums of floating-point numbers. Logits exist for 512
-// trained tokens at a time. The figures depend on the batch's plan.
+// Training has two forms. In BF16, for heads 128 wide, products take all rows of a micro-batch at once, attention runs in cuDNN over packed sequences, and
+// activations are kept as far as memory allows; log-probabilities differ from the sampler's by roundings. Otherwise, and with Options.Exact, the forward
+// pass is the sampler's, kernel for kernel: a token sampled from the published weights has the same log-probability in both.
+//
+// In both, every gradient has one writer and one order of summation: no atomic sums of floating-point numbers, and cuDNN's deterministic form. Logits exist for
+// some trained tokens at a time. The figures depend on the batch's plan, and on the algorithms chosen for the products, which are kept in a file.
 //
 // Precision: weights, cached keys and values and the inputs of products are rounded to BF16 (or kept in float32); sums, the residual stream, norms and
 // the softmax are float32, the sums over the vocabulary float64.

@@ -89,8 +89,8 @@ func onCard(tb testing.TB) Options {
 	return o
 }
 
-// Attention of cuDNN, forwards and backwards, against the plain kernels on the same packed inputs: both round their results to BF16 and cuDNN its probabilities too,
-// so a row of a result is off by a few 2^-9 of its size. Every length is on another side of a border of tiles.
+// Attention of cuDNN, forwards and backwards, against the plain kernels on the same packed inputs: both round their results to BF16 and cuDNN its
+// probabilities too, so a row of a result is off by a few 2^-9 of its size. Every length is on another side of a border of tiles.
 func TestDNN_attentionIsThatOfThePlainKernels(t *testing.T) {
 	o := onCard(t)
 	for _, heads := range [][2]int{{4, 2}, {3, 1}, {16, 8}, {32, 8}} {
@@ -292,7 +292,8 @@ func BenchmarkTrain(b *testing.B) {
 		m := layOut(&work, order(&work, work.Plan.MicroBatches[0]))
 		scale := 1 / float64(tokens)
 		f := g.fast
-		b.Logf("%s: cuDNN %v in %d calls, activations of %d layers kept, inputs of products %v", name, f.dnn != nil && f.m.calls != nil, len(f.m.calls), f.count, f.rich)
+		b.Logf("%s: cuDNN %v in %d calls, activations of %d layers kept, inputs of products %v", name,
+			f.dnn != nil && f.m.calls != nil, len(f.m.calls), f.count, f.rich)
 		s, _ := g.activations(0)
 		for _, part := range []struct {
 			name string

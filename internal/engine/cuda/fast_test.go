@@ -12,10 +12,12 @@ import (
 
 // wideHeads is a model for the fast kernels: two query heads to a key head, widths that are no multiples of a tile.
 var wideHeads = model.Config{
-	Vocab: 100, Hidden: 40, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: fastHead, Intermediate: 72, MaxPosition: 600, RMSEps: 1e-6, RopeTheta: 1e6, TieEmbedding: true,
+	Vocab: 100, Hidden: 40, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: fastHead, Intermediate: 72, MaxPosition: 600, RMSEps: 1e-6, RopeTheta: 1e6,
+	TieEmbedding: true,
 }
 
-// The tolerance is that of TestGradient_packedIsNearTheReference and for its reasons; values between products are rounded too, which adds as many roundings again.
+// The tolerance is that of TestGradient_packedIsNearTheReference and for its reasons; values between products are rounded too, which adds as many
+// roundings again.
 func TestFast_gradientIsNearTheReference(t *testing.T) {
 	o := options(t, BF16)
 	for name, edit := range map[string]func(*rl.Objective){
@@ -47,7 +49,8 @@ func TestFast_gradientIsNearTheReference(t *testing.T) {
 		}
 		for figure, pair := range map[string][2]float64{
 			"loss": {got.Loss, want.Loss}, "norm": {got.GradNorm, want.GradNorm}, "correction": {got.Correction, want.Correction},
-			"correction times advantage": {got.CorrectionA, want.CorrectionA}, "uncovered": {got.Uncovered, want.Uncovered}, "tail": {got.TrainerTail, want.TrainerTail},
+			"correction times advantage": {got.CorrectionA, want.CorrectionA}, "uncovered": {got.Uncovered, want.Uncovered},
+			"tail":    {got.TrainerTail, want.TrainerTail},
 			"entropy": {got.Entropy, want.Entropy}, "gap": {got.LogProbGap, want.LogProbGap}, "KL": {got.KL, want.KL}, "alpha": {got.MaxAlpha, want.MaxAlpha},
 			"share outside": {got.OutsideShare, want.OutsideShare}, "share floored": {got.FloorShare, want.FloorShare},
 		} {
@@ -90,7 +93,10 @@ func TestFast_sameBitsHoweverMuchIsKept(t *testing.T) {
 func TestPlanCalls_coverEveryHeadOfEverySequence(t *testing.T) {
 	t.Parallel()
 	s := sizesOf(shapes[1].cfg)
-	for _, lengths := range [][]int{{1}, {128, 129}, {2048, 2048, 2048, 2048, 2048, 2048, 2048, 2048}, {8192, 8191}, {40000, 900, 3, 2, 1}, {8192, 8192, 8192, 600, 100, 100, 100}} {
+	for _, lengths := range [][]int{
+		{1}, {128, 129}, {2048, 2048, 2048, 2048, 2048, 2048, 2048, 2048}, {8192, 8191}, {40000, 900, 3, 2, 1},
+		{8192, 8192, 8192, 600, 100, 100, 100},
+	} {
 		ordered := append([]int{}, lengths...)
 		for i := 1; i < len(ordered); i++ { // by bucket, as order does
 			for j := i; j > 0 && bucket(ordered[j]) > bucket(ordered[j-1]); j-- {
@@ -120,24 +126,21 @@ func TestPlanCalls_coverEveryHeadOfEverySequence(t *testing.T) {
 					t.Errorf("%v: sequence at row %d of %d tokens in a call for %d", lengths, first, length, a.Length)
 				}
 				for h := range a.KVHeads {
-					for r := range length {
-						covered[[2]int{first + r, call.head + h}]++
-					}
+					covered[[2]int{first, call.head + h}] += length
 				}
 			}
 		}
-		total := 0
-		for _, n := range lengths {
-			total += n
-		}
-		if end != stats || len(covered) != total*s.KVHeads {
-			t.Errorf("%v: %d of %d rows and heads, %d of %d statistics", lengths, len(covered), total*s.KVHeads, end, stats)
-		}
-		for key, n := range covered {
-			if n != 1 {
-				t.Errorf("%v: row and head %v in %d calls", lengths, key, n)
-				break
+		first := 0
+		for _, n := range ordered {
+			for h := range s.KVHeads {
+				if got := covered[[2]int{first, h}]; got != n {
+					t.Errorf("%v: head %d of the %d tokens from row %d on is in calls for %d", lengths, h, n, first, got)
+				}
 			}
+			first += n
+		}
+		if end != stats || len(covered) != len(lengths)*s.KVHeads {
+			t.Errorf("%v: %d of %d sequences and heads, %d of %d statistics", lengths, len(covered), len(lengths)*s.KVHeads, end, stats)
 		}
 	}
 }

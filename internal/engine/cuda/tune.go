@@ -156,8 +156,8 @@ func (g *trainGPU) noise(rows int) error {
 	return b.err
 }
 
-// fastest measures a plan's candidates and uses the one with the smallest sum of times. They take turns: a card under load runs at the clock that its power allows, which
-// changes within a second, and what counts is the speed there.
+// fastest measures a plan's candidates and uses the one with the smallest sum of times. They take turns: a card under load runs at the clock that its
+// power allows, which changes within a second, and what counts is the speed there.
 func (g *trainGPU) fastest(p *cudart.Plan, result, in, other cudart.Ptr) error {
 	const rounds, runs = 5, 4
 	times := make([]time.Duration, p.Candidates())
