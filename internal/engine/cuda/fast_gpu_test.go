@@ -249,22 +249,35 @@ func measure(b *testing.B, name string, work func() error, report func(*testing.
 func BenchmarkTrain(b *testing.B) {
 	o := onCard(b)
 	if script := os.Getenv("STEADY_BENCH_TORCH"); script != "" {
-		out, err := exec.Command("python3", script).CombinedOutput()
-		b.Logf("%s\n%s(%v)", script, out, err)
+		if err := exec.Command("python3", "-c", "import torch").Run(); err != nil {
+			b.Logf("no PyTorch here: %v", err)
+		} else if out, err := exec.Command("python3", script).CombinedOutput(); err != nil {
+			b.Errorf("%s: %v\n%s", script, err, out)
+		} else {
+			b.Logf("%s\n%s", script, out)
+		}
 	}
 	c := shapes[1].cfg
 	c.MaxPosition = 8192
 	g := noisyTrainer(b, c, o)
-	for _, shape := range [][2]int{{8, 2048}, {2, 8192}} {
-		count, length := shape[0], shape[1]
-		work := rollouts(c, 128, slices.Repeat([]int{length}, count)...)
+	for _, shape := range []struct {
+		name    string
+		lengths []int
+	}{
+		{"8x2048", slices.Repeat([]int{2048}, 8)}, {"2x8192", slices.Repeat([]int{8192}, 2)},
+		{"mixed", []int{8192, 512, 1024, 3000, 700, 1500, 956, 500}},
+	} {
+		name, work := shape.name, rollouts(c, 128, shape.lengths...)
 		tokens, err := work.Check(c)
 		if err != nil {
 			b.Fatal(err)
 		}
-		name := fmt.Sprintf("%dx%d", count, length)
-		perToken := 6*float64(c.Layers*(2*c.Hidden*c.Heads*c.HeadDim+2*c.Hidden*c.KVHeads*c.HeadDim+3*c.Hidden*c.Intermediate)+c.Hidden*c.Vocab) +
-			3*float64(c.Layers*2*c.Heads*c.HeadDim*length)
+		perLayer := 2*c.Hidden*c.Heads*c.HeadDim + 2*c.Hidden*c.KVHeads*c.HeadDim + 3*c.Hidden*c.Intermediate
+		rows, operations := 0, 0.0
+		for _, length := range shape.lengths {
+			rows += length
+			operations += float64(length) * (6*float64(c.Layers*perLayer+c.Hidden*c.Vocab) + 6*float64(c.Layers*c.Heads*c.HeadDim*length))
+		}
 		step := 0
 		update := func(apply bool) func() error {
 			return func() error {
@@ -284,9 +297,9 @@ func BenchmarkTrain(b *testing.B) {
 				b.Fatal(err)
 			}
 			measure(b, name+"/"+part.name, part.run, func(b *testing.B) {
-				rate := float64(count*length*b.N) / b.Elapsed().Seconds()
-				b.ReportMetric(rate, "tok/s")
-				b.ReportMetric(100*rate*perToken/790e12, "%MFU")
+				runs := float64(b.N) / b.Elapsed().Seconds()
+				b.ReportMetric(runs*float64(rows), "tok/s")
+				b.ReportMetric(100*runs*operations/790e12, "%MFU")
 			})
 		}
 		m := layOut(&work, order(&work, work.Plan.MicroBatches[0]))
@@ -313,7 +326,7 @@ func BenchmarkTrain(b *testing.B) {
 			measure(b, name+"/"+part.name, func() error { return errors.Join(part.run(), g.ctx.Sync()) }, func(*testing.B) {})
 		}
 		// The pieces of one layer, each often enough that waiting does not count.
-		l, n, rows := g.w.layers[0], len(m.tokens), f.m.rows
+		l, n, rows := g.w.layers[0], rows, f.m.rows
 		for _, part := range []struct {
 			name string
 			run  func(b *batch)
