@@ -198,7 +198,10 @@ func (g *trainGPU) layoutOf(rows, stats int, rich bool) fastSlot {
 		bytes int
 	}
 	parts := []part{
-		{&s.mid, rows * g.Hidden * 4}, {&s.qkv, rows * g.sizes.qkv * 2}, {&s.att, rows * g.queries * 2}, {&s.gu, rows * 4 * g.Intermediate},
+		{&s.mid, rows * g.Hidden * 4},
+		{&s.qkv, rows * g.sizes.qkv * 2},
+		{&s.att, rows * g.queries * 2},
+		{&s.gu, rows * 4 * g.Intermediate},
 		{&s.stats, stats * 4},
 	}
 	if rich {

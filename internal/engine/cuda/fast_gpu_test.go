@@ -218,6 +218,46 @@ func TestFast_twoTrainersHaveTheSameDigest(t *testing.T) {
 	t.Logf("digest %x", first[:8])
 }
 
+// The choice of algorithms is made once: the next trainer reads it and has the same bits, and a file that says nothing useful is written again.
+func TestTune_choosesOnce(t *testing.T) {
+	o := onCard(t)
+	o.KernelDir = t.TempDir()
+	c := shapes[0].cfg
+	c.Layers, c.Vocab = 1, 4000
+	b := rollouts(c, 16, 700, 300)
+	tokens, err := b.Check(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func() (norm float64, file string, data []byte) {
+		t.Run("", func(t *testing.T) {
+			g := noisyTrainer(t, c, o)
+			m, err := g.gradient(t.Context(), &b, tokens)
+			if err != nil {
+				t.Fatal(err)
+			}
+			norm, file = m.GradNorm, g.fast.tuned.file
+			if data, err = os.ReadFile(file); err != nil {
+				t.Fatal(err)
+			}
+		})
+		return norm, file, data
+	}
+	norm, file, data := run()
+	if len(data) < 15*2*96 { // four layers' products and the head's, three directions each
+		t.Errorf("only %d bytes are kept of 15 products:\n%s", len(data), data)
+	}
+	if again, _, kept := run(); again != norm || string(kept) != string(data) {
+		t.Errorf("the second trainer has norm %v, want %v; the file is the same: %v", again, norm, string(kept) == string(data))
+	}
+	if err := os.WriteFile(file, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, kept := run(); len(kept) != len(data) {
+		t.Errorf("a damaged file became %d bytes, want %d", len(kept), len(data))
+	}
+}
+
 // measure is a sub-benchmark whose work runs in the goroutine of the caller, which owns the GPU; report may add figures.
 func measure(b *testing.B, name string, work func() error, report func(*testing.B)) {
 	b.Helper()
@@ -264,7 +304,8 @@ func BenchmarkTrain(b *testing.B) {
 		name    string
 		lengths []int
 	}{
-		{"8x2048", slices.Repeat([]int{2048}, 8)}, {"2x8192", slices.Repeat([]int{8192}, 2)},
+		{"8x2048", slices.Repeat([]int{2048}, 8)},
+		{"2x8192", slices.Repeat([]int{8192}, 2)},
 		{"mixed", []int{8192, 512, 1024, 3000, 700, 1500, 956, 500}},
 	} {
 		name, work := shape.name, rollouts(c, 128, shape.lengths...)
@@ -302,9 +343,21 @@ func BenchmarkTrain(b *testing.B) {
 				b.ReportMetric(100*runs*operations/790e12, "%MFU")
 			})
 		}
+		// As where memory is short: no layer's activations are kept, but for the last.
+		g.opts.slots = 1
+		if err := errors.Join(g.drop(&g.fast.slots), update(true)()); err != nil {
+			b.Fatal(err)
+		}
+		measure(b, name+"/update_recomputing", update(true), func(b *testing.B) {
+			b.ReportMetric(float64(rows*b.N)/b.Elapsed().Seconds(), "tok/s")
+		})
+		g.opts.slots = 0
 		m := layOut(&work, order(&work, work.Plan.MicroBatches[0]))
 		scale := 1 / float64(tokens)
 		f := g.fast
+		if err := g.fastPlace(&work, m, scale); err != nil {
+			b.Fatal(err)
+		}
 		b.Logf("%s: cuDNN %v in %d calls, activations of %d layers kept, inputs of products %v", name,
 			f.dnn != nil && f.m.calls != nil, len(f.m.calls), f.count, f.rich)
 		s, _ := g.activations(0)

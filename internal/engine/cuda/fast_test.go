@@ -94,7 +94,11 @@ func TestPlanCalls_coverEveryHeadOfEverySequence(t *testing.T) {
 	t.Parallel()
 	s := sizesOf(shapes[1].cfg)
 	for _, lengths := range [][]int{
-		{1}, {128, 129}, {2048, 2048, 2048, 2048, 2048, 2048, 2048, 2048}, {8192, 8191}, {40000, 900, 3, 2, 1},
+		{1},
+		{128, 129},
+		{2048, 2048, 2048, 2048, 2048, 2048, 2048, 2048},
+		{8192, 8191},
+		{40000, 900, 3, 2, 1},
 		{8192, 8192, 8192, 600, 100, 100, 100},
 	} {
 		ordered := append([]int{}, lengths...)

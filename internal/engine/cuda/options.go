@@ -13,7 +13,7 @@ type Options struct {
 	// Driver, NVRTC, CUBLASLt and CUDNN name library files; empty for the usual places. Without cuDNN, attention in training runs in plain kernels, slowly.
 	Driver, NVRTC, CUBLASLt, CUDNN string
 	// Exact makes a trainer compute with the sampler's kernels: an on-policy token has the same log-probability in both, bit for bit, and a step takes
-	// about ten times as long. Float32, and models whose heads are not 128 wide, always do.
+	// more than ten times as long. Float32, and models whose heads are not 128 wide, always do.
 	Exact bool
 	// PlainProducts keeps cuBLASLt out: products run in a plain kernel, slowly. Float32 always does.
 	PlainProducts bool

@@ -73,8 +73,10 @@ func (g *trainGPU) tune(b *engine.Batch, m *micro, scale float64) error {
 			m            *matrix
 			x, y, dy, dx cudart.Ptr
 		}{
-			{l.qkv, s.n1, s.qkv, f.dqkv.at, f.dn.at}, {l.out, s.att, f.delta.at, f.dy.at, f.datt.at},
-			{l.gateUp, s.n2, s.gu, f.dgu.at, f.dn.at}, {l.down, f.h.at, f.delta.at, f.dy.at, f.dh.at},
+			{l.qkv, s.n1, s.qkv, f.dqkv.at, f.dn.at},
+			{l.out, s.att, f.delta.at, f.dy.at, f.datt.at},
+			{l.gateUp, s.n2, s.gu, f.dgu.at, f.dn.at},
+			{l.down, f.h.at, f.delta.at, f.dy.at, f.dh.at},
 		} {
 			add(job{cudart.Shape{Rows: rows, Out: p.m.rows, In: p.m.colsP, Half: true}, p.y, p.x, p.m.at})
 			add(job{cudart.Shape{Product: cudart.InputGrad, Rows: rows, Out: p.m.rows, In: p.m.colsP, Half: true}, p.dx, p.dy, p.m.at})
