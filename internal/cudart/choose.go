@@ -11,13 +11,16 @@ import (
 	"github.com/steadyrl/steady/internal/fault"
 )
 
+// chosen is the UUID of the one GPU that the driver was started with, "" for all.
+var chosen string
+
 // Choose starts the driver for the GPU that device names: its number as the driver counts, "" for 0, or its UUID as nvidia-smi -L
 // prints it. It returns the number for NewContext. A UUID hides all other GPUs from this process, as CUDA_VISIBLE_DEVICES does, so it works only
 // before the first Load. Errors: Invalid (no such form), NotFound (no such GPU; the hint lists those that are there), those of Load.
 func Choose(device, library string) (int, error) {
 	const op = "cudart.Choose"
 	if strings.HasPrefix(device, "GPU-") || strings.HasPrefix(device, "MIG-") {
-		if loaded && os.Getenv("CUDA_VISIBLE_DEVICES") != device {
+		if loaded && chosen != device {
 			return 0, fault.New(fault.Internal, op, "the driver was started before GPU %s was chosen", device)
 		}
 		if _, gpus, err := ReadHealth(); err == nil && strings.HasPrefix(device, "GPU-") {
@@ -32,6 +35,7 @@ func Choose(device, library string) (int, error) {
 		if err := os.Setenv("CUDA_VISIBLE_DEVICES", device); err != nil {
 			return 0, fault.New(fault.Internal, op, "%w", err)
 		}
+		chosen = device
 		return 0, Load(library)
 	}
 	n := 0
