@@ -27,6 +27,8 @@ type Control struct {
 	// SearchAttributes reports whether the namespace has ours.
 	SearchAttributes func(context.Context) (bool, error)
 	Version          string // of the binary
+	// Inspect asks the server about the newest execution of a workflow id.
+	Inspect func(ctx context.Context, workflowID string) (contract.Inspected, error)
 	// Report renders the report of a lineage.
 	Report func(context.Context, artifact.Store, record.Layout) ([]byte, error)
 }
@@ -38,6 +40,7 @@ func (c *Control) Register(r contract.Registry) {
 	contract.CloseLedgerActivity.Register(r, guard(c.Notes, c.closeLedger))
 	contract.PublishVersionActivity.Register(r, guard(c.Notes, c.publish))
 	contract.SummarizeValidationActivity.Register(r, guard(c.Notes, c.summarize))
+	contract.InspectActivity.Register(r, guard(c.Notes, c.inspect))
 	contract.RecordEventActivity.Register(r, guard(c.Notes, c.recordEvent))
 	contract.ApplyRetentionActivity.Register(r, guard(c.Notes, c.retain))
 	contract.WriteReportActivity.Register(r, guard(c.Notes, c.writeReport))
@@ -162,7 +165,7 @@ func (c *Control) plan(ctx context.Context, cfg *config.Config, s *contract.RunS
 	s.Timeouts = contract.Timeouts{
 		Control: t.Control.Std(), Shard: t.Shard.Std(), Rollout: t.Rollout.Std(), Judge: t.Judge.Std(),
 		Update: t.Update.Std(), Export: t.Export.Std(), Heartbeat: t.Heartbeat.Std(),
-		TrainerLost: t.TrainerLost.Std(), ClosedCheck: t.ClosedCheck.Std(),
+		TrainerLost: t.TrainerLost.Std(), Stall: t.Stall.Std(), ClosedCheck: t.ClosedCheck.Std(),
 	}
 	return nil
 }
@@ -302,6 +305,22 @@ func Optimizer(c *config.Config) rl.AdamW {
 	return rl.AdamW{
 		LearningRate: t.LearningRate, Beta1: t.Beta1, Beta2: t.Beta2, Epsilon: t.Epsilon, WeightDecay: t.WeightDecay, ClipNorm: t.ClipNorm,
 	}
+}
+
+// inspect asks the server about workflows. Idempotence: it changes nothing.
+func (c *Control) inspect(ctx context.Context, q contract.InspectRequest, _ *Beat) (contract.InspectResult, error) {
+	if len(q.Workflows) > contract.MaxInspect {
+		return contract.InspectResult{}, fault.New(fault.Invalid, "Inspect", "%d workflows, at most %d", len(q.Workflows), contract.MaxInspect)
+	}
+	var res contract.InspectResult
+	for _, id := range q.Workflows {
+		w, err := c.Inspect(ctx, id)
+		if err != nil {
+			return contract.InspectResult{}, err
+		}
+		res.Found = append(res.Found, w)
+	}
+	return res, nil
 }
 
 // closeLedger records the groups that were left at the end of the loop. Idempotence: the first stays.

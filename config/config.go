@@ -131,5 +131,6 @@ type Timeouts struct {
 	Export      Duration `json:"export" doc:"An export, start to close."`
 	Heartbeat   Duration `json:"heartbeat" doc:"Longest silence of an activity before it is taken for dead."`
 	TrainerLost Duration `json:"trainer_lost" doc:"How long work may wait on an acquired trainer's queue before another trainer is acquired."`
+	Stall       Duration `json:"stall" doc:"Longest time without any progress: an engine or judge that gives no token or verdict fails its activity; a group without a report is asked about, and named if it stands still."`
 	ClosedCheck Duration `json:"closed_check" doc:"How often a group asks whether its run is still open."`
 }

@@ -31,7 +31,7 @@ func Default() *Config {
 			Control: Duration(time.Minute), Shard: Duration(6 * time.Hour), Rollout: Duration(2 * time.Hour),
 			Judge: Duration(time.Hour), Update: Duration(4 * time.Hour), Export: Duration(2 * time.Hour),
 			Heartbeat: Duration(30 * time.Second), TrainerLost: Duration(time.Minute),
-			ClosedCheck: Duration(30 * time.Second),
+			Stall: Duration(10 * time.Minute), ClosedCheck: Duration(30 * time.Second),
 		},
 	}
 }

@@ -241,9 +241,12 @@ func (c *Config) checkTimeouts(v *checker) {
 		{"export", t.Export},
 		{"heartbeat", t.Heartbeat},
 		{"trainer_lost", t.TrainerLost},
+		{"stall", t.Stall},
 		{"closed_check", t.ClosedCheck},
 	} {
 		atLeast(v, "timeouts."+x.key, x.d, Duration(1_000_000_000))
 	}
+	v.want(t.Stall >= c.Sandbox.JudgeBudget, "timeouts.stall",
+		fmt.Sprintf("must be at least sandbox.judge_budget (%s), in which a judge is silent", c.Sandbox.JudgeBudget), t.Stall)
 	v.want(t.ClosedCheck <= Duration(30_000_000_000), "timeouts.closed_check", "must be at most 30s", t.ClosedCheck)
 }

@@ -156,6 +156,7 @@ func (s *Set) control(o Options, runs *activities.Runs, notes *activities.Notes)
 	c := &activities.Control{
 		Runs: runs, Notes: notes, Assets: assets{}, Version: o.Version, Report: renderReport,
 		SearchAttributes: func(ctx context.Context) (bool, error) { return hasSearchAttributes(ctx, o) },
+		Inspect:          func(ctx context.Context, id string) (contract.Inspected, error) { return inspect(ctx, o, id) },
 	}
 	return s.add(o, contract.QueueControl, 32, func(w worker.Worker) {
 		workflows.Register(w)
@@ -235,7 +236,12 @@ func isOpen(ctx context.Context, c client.Client, id string) (bool, error) {
 	if err != nil {
 		return false, fault.New(fault.Busy, "workers.isOpen", "describe %s: %w", id, err)
 	}
-	return d.Status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING, nil
+	return isOpenStatus(d.Status), nil
+}
+
+// isOpenStatus counts a workflow that the server has paused as open: it goes on.
+func isOpenStatus(s enumspb.WorkflowExecutionStatus) bool {
+	return s == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING || s == enumspb.WORKFLOW_EXECUTION_STATUS_PAUSED
 }
 
 // hasSearchAttributes reports whether the namespace has all of ours. A server that does not say has none.

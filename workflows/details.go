@@ -27,6 +27,13 @@ func runDetails(p contract.Progress, export *contract.ExportOutput, failure, war
 	if warning != "" {
 		fmt.Fprintf(&b, "**Warning:** %s\n\n", warning)
 	}
+	if len(p.Stalled) > 0 {
+		b.WriteString("**No progress:**\n\n")
+		for _, s := range p.Stalled {
+			fmt.Fprintf(&b, "- %s\n", s)
+		}
+		b.WriteString("\n")
+	}
 	if p.Dataset != "" {
 		fmt.Fprintf(&b, "Data: %s\n\n", p.Dataset)
 	}

@@ -45,7 +45,7 @@ func (l *loop) nextGroup(t int) contract.GroupRef {
 		g.Problem = l.order.at(l.spec.Seed, c.Epoch, l.spec.TrainProblems, c.Next)
 		c.Next++
 	}
-	l.st.Open = append(l.st.Open, contract.OpenGroup{GroupRef: g})
+	l.st.Open = append(l.st.Open, contract.OpenGroup{GroupRef: g, At: workflow.Now(l.ctx).Unix()})
 	l.st.Submitted = append(l.st.Submitted, record.Submitted{N: g.N, Problem: g.Problem, Tag: g.Tag, Submission: g.Submission})
 	return g
 }
@@ -138,6 +138,7 @@ func (l *loop) applyDone(d contract.GroupDone, err error) {
 		if g.N == d.N && g.Tag == d.Tag && !g.Done && g.Failed == "" {
 			g.Done, g.Failed, g.Tokens = d.Failed == "", d.Failed, d.Tokens
 			l.changed++
+			l.since = workflow.Now(l.ctx)
 		}
 	}
 }

@@ -72,9 +72,12 @@ func (l *loop) update(t int, sealed contract.SealBatchResult) (contract.UpdateRe
 
 // event records a failure or recovery for the report. It is best effort by design: the run must not stop because a note of
 // a fault could not be written.
-func (l *loop) event(kind, where, text string, step int) {
+func (l *loop) event(kind, where, text string, step int) { l.eventIn(l.ctx, kind, where, text, step) }
+
+// eventIn is event in the coroutine of ctx.
+func (l *loop) eventIn(ctx workflow.Context, kind, where, text string, step int) {
 	l.st.Events++
-	recordEvent(l.ctx, l.spec, fmt.Sprintf("loop-%06d", l.st.Events), kind, where, text, step)
+	recordEvent(ctx, l.spec, fmt.Sprintf("loop-%06d", l.st.Events), kind, where, text, step)
 }
 
 func recordEvent(ctx workflow.Context, spec contract.RunSpec, id, kind, where, text string, step int) {
@@ -107,6 +110,7 @@ func (l *loop) progress() contract.Progress {
 	return contract.Progress{
 		Phase: l.phase, Step: l.st.Step, Steps: l.last(), Paused: l.st.Paused, Trainer: l.st.Trainer.Host,
 		Open: len(l.st.Open), Done: done, Drops: l.st.Drops, Trained: l.st.Trained, Dev: l.st.Dev, Last: l.st.Last,
+		Stalled: l.stalled[:min(len(l.stalled), 8)],
 	}
 }
 

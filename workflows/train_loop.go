@@ -25,6 +25,7 @@ import (
 func TrainLoop(ctx workflow.Context, in contract.LoopInput) (contract.LoopOutput, error) {
 	l := &loop{ctx: ctx, spec: in.Spec, st: in.State, first: in.State.Step}
 	l.listen()
+	l.watch()
 	err := workflow.SetQueryHandlerWithOptions(ctx, contract.QueryProgress,
 		func() (contract.Progress, error) { return l.progress(), nil },
 		workflow.QueryHandlerOptions{Description: "phase, step, dev table and the numbers of the last step"})
@@ -53,6 +54,10 @@ type loop struct {
 	began   time.Time // of the step in progress
 	faults  int       // groups lost to infrastructure since the last trained step
 	fault   string    // why the newest of them was lost
+	stage   string    // what the step in progress does
+	since   time.Time // when the stage began, or when its last news came
+	stalled []string  // what stands still, for people
+	named   bool      // an event names the stage as standing still
 }
 
 // validation is a running Validate child.
@@ -109,6 +114,7 @@ func (l *loop) step(t int) error {
 	if err := l.submit(t, l.spec.BatchProblems); err != nil {
 		return err
 	}
+	l.enter("collect groups")
 	batch, err := l.collect(t)
 	if err != nil {
 		return err
@@ -116,23 +122,29 @@ func (l *loop) step(t int) error {
 	if err := l.waitWhilePaused(); err != nil {
 		return err
 	}
+	l.enter("seal the batch")
 	sealed, err := l.seal(t, batch)
 	if err != nil {
 		return err
 	}
+	l.enter("update the policy")
 	result, err := l.update(t, sealed)
 	if err != nil {
 		return err
 	}
 	// Validation of version t-1 runs on engines that serve it, so its end comes before the next version.
+	l.enter("finish the validation")
 	if err := l.awaitValidation(); err != nil {
 		return err
 	}
+	l.enter("publish the version")
 	if _, err := contract.PublishVersionActivity.Do(control(l.ctx, l.spec.Timeouts, fmt.Sprintf("publish version %d", t)),
 		contract.PublishRequest{RunKey: l.spec.RunKey, Version: t, Digest: result.WeightsDigest}); err != nil {
 		return err
 	}
 	l.trained(t, sealed, result)
+	l.enter("validate and save")
+	defer l.enter("")
 	return l.after(t)
 }
 
@@ -179,6 +191,7 @@ func (l *loop) waitWhilePaused() error {
 	l.show("paused")
 	l.tellRun()
 	err := workflow.Await(l.ctx, func() bool { return !l.st.Paused })
+	l.since = workflow.Now(l.ctx)
 	l.show("training")
 	l.tellRun()
 	return err

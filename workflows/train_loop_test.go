@@ -38,6 +38,9 @@ type world struct {
 	acquired  int
 	updateErr func(req contract.UpdateRequest, call int) error
 	calls     int
+	// inspect answers about a group; asked counts the questions.
+	inspect func(id string) (contract.Inspected, error)
+	asked   int
 }
 
 func (w *world) register(env interface {
@@ -93,6 +96,20 @@ func (w *world) register(env interface {
 		defer w.mu.Unlock()
 		w.events = append(w.events, q.Event)
 		return contract.Done{}, nil
+	})
+	contract.InspectActivity.Register(env, func(_ context.Context, q contract.InspectRequest) (contract.InspectResult, error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.asked++
+		var res contract.InspectResult
+		for _, id := range q.Workflows {
+			found, err := w.inspect(id)
+			if err != nil {
+				return res, err
+			}
+			res.Found = append(res.Found, found)
+		}
+		return res, nil
 	})
 	contract.ApplyRetentionActivity.Register(env, func(context.Context, contract.RetentionRequest) (contract.Done, error) {
 		return contract.Done{}, nil

@@ -16,6 +16,7 @@ var (
 	CloseLedgerActivity         = Activity[CloseLedgerRequest, Done]{"CloseLedger"}
 	PublishVersionActivity      = Activity[PublishRequest, Done]{"PublishVersion"}
 	SummarizeValidationActivity = Activity[SummarizeRequest, SummarizeResult]{"SummarizeValidation"}
+	InspectActivity             = Activity[InspectRequest, InspectResult]{"Inspect"}
 	RecordEventActivity         = Activity[EventRequest, Done]{"RecordEvent"}
 	ApplyRetentionActivity      = Activity[RetentionRequest, Done]{"ApplyRetention"}
 	WriteReportActivity         = Activity[ReportRequest, ReportResult]{"WriteReport"}
@@ -106,6 +107,8 @@ type Timeouts struct {
 	Export      time.Duration `json:"export"`       // start to close of an export
 	Heartbeat   time.Duration `json:"heartbeat"`    // of every activity
 	TrainerLost time.Duration `json:"trainer_lost"` // schedule to start on a trainer's own queue
+	// Stall is how long there may be no progress, see TrainLoop; 0 in runs of older builds, which do not watch.
+	Stall       time.Duration `json:"stall,omitempty"`
 	ClosedCheck time.Duration `json:"closed_check"` // how often a group asks whether its loop is open
 }
 
@@ -172,6 +175,30 @@ type SummarizeRequest struct {
 type SummarizeResult struct {
 	Metrics  record.DevMetrics `json:"metrics"`
 	Problems int               `json:"problems"`
+}
+
+// InspectRequest asks the server about workflows that have not reported. It changes nothing.
+type InspectRequest struct {
+	RunKey
+	Workflows []string `json:"workflows"` // at most MaxInspect ids
+}
+
+// MaxInspect is the most workflows that one request may ask about; the answer must fit a message.
+const MaxInspect = 24
+
+// InspectResult has one entry for each workflow asked about, in order.
+type InspectResult struct {
+	Found []Inspected `json:"found"`
+}
+
+// Inspected is what the server knows of the newest execution of a workflow id.
+type Inspected struct {
+	Status string `json:"status"` // as the server spells it, or "unknown id"
+	Open   bool   `json:"open,omitempty"`
+	// Doing says in words what the first pending activity is at, its last heartbeat and failure included.
+	Doing string `json:"doing,omitempty"`
+	// Mark changes with every progress: two equal marks a while apart are a standstill. 0 without a pending activity.
+	Mark uint32 `json:"mark,omitempty"`
 }
 
 // EventRequest records a failure or recovery. Idempotence: by ID.

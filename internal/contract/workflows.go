@@ -34,6 +34,7 @@ type LoopState struct {
 	Trained  int      `json:"trained,omitempty"`  // trajectories trained
 	Last     LastStep `json:"last"`
 	Events   int      `json:"events,omitempty"` // number of the next event
+	AskAt    int64    `json:"ask_at,omitempty"` // unix seconds: when silent groups are asked about next
 }
 
 // OpenGroup is a group in flight or finished.
@@ -42,6 +43,10 @@ type OpenGroup struct {
 	Done   bool   `json:"d,omitempty"`
 	Failed string `json:"f,omitempty"` // reason, if it cannot be trained
 	Tokens int    `json:"k,omitempty"`
+	At     int64  `json:"a,omitempty"` // unix seconds of its submission; 0 from older builds
+	// Mark is that of the group when it was last asked about, 0 before.
+	Mark  uint32 `json:"m,omitempty"`
+	Named bool   `json:"w,omitempty"` // an event names it as standing still
 }
 
 // LastStep is what people see of the newest step.
@@ -107,6 +112,8 @@ type Progress struct {
 	Dev     []DevRow `json:"dev,omitempty"`
 	Last    LastStep `json:"last"`
 	Dataset string   `json:"dataset,omitempty"`
+	// Stalled names what makes no progress, a line each.
+	Stalled []string `json:"stalled,omitempty"`
 }
 
 // Control is a command from TrainRun to its loop.
