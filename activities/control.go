@@ -158,6 +158,7 @@ func (c *Control) plan(ctx context.Context, cfg *config.Config, s *contract.RunS
 	s.Steps, s.ValidateEvery, s.CheckpointEvery = cfg.Run.Steps, cfg.Run.ValidateEvery, cfg.Run.CheckpointEvery
 	s.Seed, s.GroupSize, s.BatchProblems = cfg.Run.Seed, cfg.Rollout.GroupSize, cfg.Rollout.BatchProblems
 	s.Threshold, s.EvalChunk, s.ContinueEvery = cfg.Rollout.StalenessThreshold, cfg.Validation.Chunk, cfg.Run.ContinueEvery
+	s.Policy = cfg.Rollout.StalenessPolicy
 	if cfg.Mode == "async" {
 		s.Prefill = cfg.Rollout.Prefill
 	}

@@ -168,8 +168,6 @@ func (c *Config) checkRollout(v *checker) {
 	atMost(v, "rollout.staleness_threshold", r.StalenessThreshold, mostLag)
 	v.want(c.Mode != "async" || r.Prefill < r.StalenessThreshold, "rollout.prefill",
 		fmt.Sprintf("must be smaller than rollout.staleness_threshold (%d), or every group is too old when its turn comes", r.StalenessThreshold), r.Prefill)
-	v.wantToRun(r.StalenessPolicy != "wait" && r.StalenessPolicy != "cancel_early", "rollout.staleness_policy",
-		"this build has only drop", r.StalenessPolicy)
 	v.oneOf("rollout.staleness_policy", r.StalenessPolicy, "drop", "wait", "cancel_early")
 	atLeast(v, "rollout.max_turns", r.MaxTurns, 1)
 	atLeast(v, "rollout.max_calls_per_turn", r.MaxCallsPerTurn, 1)

@@ -20,16 +20,15 @@ import (
 // inspect asks the server what the newest execution of a workflow id does. An unknown id is closed. Errors: Busy (the server
 // does not answer).
 func inspect(ctx context.Context, o Options, id string) (contract.Inspected, error) {
-	d, err := o.Client.DescribeWorkflowExecution(ctx, id, "")
+	d, err := o.Client.DescribeWorkflow(ctx, id, "")
 	if _, ok := errors.AsType[*serviceerror.NotFound](err); ok {
 		return contract.Inspected{Status: "unknown id"}, nil
 	}
 	if err != nil {
 		return contract.Inspected{}, fault.New(fault.Busy, "workers.inspect", "describe %s: %w", id, err)
 	}
-	status := d.GetWorkflowExecutionInfo().GetStatus()
-	w := contract.Inspected{Status: status.String(), Open: isOpenStatus(status)}
-	if pending := d.GetPendingActivities(); w.Open && len(pending) > 0 {
+	w := contract.Inspected{Status: d.Status.String(), Open: isOpenStatus(d.Status)}
+	if pending := d.RawResponse.GetPendingActivities(); w.Open && len(pending) > 0 {
 		w.Doing, w.Mark = doing(pending[0], time.Now())
 	}
 	return w, nil

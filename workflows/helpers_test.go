@@ -1,11 +1,14 @@
 package workflows_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/mock"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/workflow"
 
 	"github.com/steadyrl/steady/internal/contract"
 	"github.com/steadyrl/steady/internal/ledger"
@@ -51,4 +54,36 @@ func balance(t testing.TB, w *world) {
 	if err := books(w).Balance(); err != nil {
 		t.Error(err)
 	}
+}
+
+// cancelWatch notes which groups the loop asks to end.
+type cancelWatch struct {
+	interceptor.WorkerInterceptorBase
+	w *world
+}
+
+func (c *cancelWatch) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
+	return &cancelInbound{interceptor.WorkflowInboundInterceptorBase{Next: next}, c.w}
+}
+
+type cancelInbound struct {
+	interceptor.WorkflowInboundInterceptorBase
+	w *world
+}
+
+func (c *cancelInbound) Init(out interceptor.WorkflowOutboundInterceptor) error {
+	return c.Next.Init(&cancelOutbound{interceptor.WorkflowOutboundInterceptorBase{Next: out}, c.w})
+}
+
+type cancelOutbound struct {
+	interceptor.WorkflowOutboundInterceptorBase
+	w *world
+}
+
+func (c *cancelOutbound) RequestCancelExternalWorkflow(ctx workflow.Context, id, run string) workflow.Future {
+	var n int
+	if _, err := fmt.Sscanf(id, "r/group/%d", &n); err == nil {
+		c.w.noteCancel(n)
+	}
+	return c.Next.RequestCancelExternalWorkflow(ctx, id, run)
 }

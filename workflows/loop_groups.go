@@ -13,9 +13,21 @@ import (
 	"github.com/steadyrl/steady/internal/rng"
 )
 
-// submit sends out n fresh groups with tag t, but never more than the remaining steps can use.
+// changeFill is the change to fill: a loop of an older build sends out a number of groups, a newer one fills up to a number.
+const changeFill = "fill"
+
+// fill sends out groups with tag t until prefill + ahead batches are open. A history of an older build sends out exactly as many as
+// it did, which is old.
+func (l *loop) fill(t, ahead, old int) error {
+	if l.build == workflow.DefaultVersion {
+		return l.submit(t, old)
+	}
+	return l.submit(t, (l.spec.Prefill+ahead)*l.spec.BatchProblems-len(l.st.Open))
+}
+
+// submit sends out n fresh groups with tag t, but never more than the steps that are not sealed can use.
 func (l *loop) submit(t, n int) error {
-	n = min(n, (l.last()-l.st.Step)*l.spec.BatchProblems-len(l.st.Open))
+	n = min(n, (l.last()-l.sealed)*l.spec.BatchProblems-len(l.st.Open))
 	var started []workflow.Future
 	for range max(n, 0) {
 		g := l.nextGroup(t)

@@ -4,11 +4,9 @@ import (
 	"fmt"
 	"time"
 
-	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/steadyrl/steady/internal/contract"
-	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/record"
 )
 
@@ -16,14 +14,16 @@ import (
 // validate and checkpoint when due.
 //
 // Step t trains with weights of version t-1 and publishes version t. A group carries as its tag the step in progress at
-// its submission, and is eligible at step t while t - tag <= threshold - 1; else it is dropped whole, its
-// problem goes back to the cursor, and a fresh group is sent out. Carried over at continue-as-new:
+// its submission, and is eligible at step t while t - tag <= threshold - 1. What becomes of a group that is older depends on
+// the policy, see choose and cull; a group is always dropped whole, its problem goes back to the cursor once, and a fresh group
+// is sent out. Carried over at continue-as-new:
 // contract.LoopState, all of it; groups in flight are abandoned children and report to the next run of the
 // chain. Messages: signals group_done (from groups) and control (from TrainRun); query progress. Ends
 // after the last step, or after the step that control named. Cancel cancels every open group and
 // closes the ledger.
 func TrainLoop(ctx workflow.Context, in contract.LoopInput) (contract.LoopOutput, error) {
-	l := &loop{ctx: ctx, spec: in.Spec, st: in.State, first: in.State.Step}
+	l := &loop{ctx: ctx, spec: in.Spec, st: in.State, first: in.State.Step, sealed: in.State.Step}
+	l.build = workflow.GetVersion(ctx, changeFill, workflow.DefaultVersion, 1)
 	l.listen()
 	l.watch()
 	err := workflow.SetQueryHandlerWithOptions(ctx, contract.QueryProgress,
@@ -47,6 +47,8 @@ type loop struct {
 	spec    contract.RunSpec
 	st      contract.LoopState
 	first   int // step at the start of this run of the chain
+	sealed  int // newest step whose batch is sealed
+	build   workflow.Version
 	phase   string
 	changed int // counts signals, so that collect can wait for news
 	val     *validation
@@ -111,7 +113,7 @@ func (l *loop) step(t int) error {
 	if err := l.waitWhilePaused(); err != nil {
 		return err
 	}
-	if err := l.submit(t, l.spec.BatchProblems); err != nil {
+	if err := l.fill(t, 1, l.spec.BatchProblems); err != nil {
 		return err
 	}
 	l.enter("collect groups")
@@ -126,6 +128,12 @@ func (l *loop) step(t int) error {
 	sealed, err := l.seal(t, batch)
 	if err != nil {
 		return err
+	}
+	if l.spec.Policy == contract.PolicyCancelEarly && t < l.last() {
+		// The next batch is that of step t+1: what it could not take is not worth another token.
+		if err := l.cull(t+1, t, 0); err != nil {
+			return err
+		}
 	}
 	l.enter("update the policy")
 	result, err := l.update(t, sealed)
@@ -197,62 +205,21 @@ func (l *loop) waitWhilePaused() error {
 	return err
 }
 
-// collect returns the oldest finished groups that are fresh enough, as many as a batch has problems. Groups
-// that cannot be trained are dropped and replaced on the way.
+// collect returns the batch of step t, see choose. Groups that cannot be trained are dropped and replaced on the way.
 func (l *loop) collect(t int) ([]contract.OpenGroup, error) {
 	for {
-		if err := l.dropUnusable(t); err != nil {
+		if err := l.cull(t, t, 1); err != nil {
 			return nil, err
 		}
-		var ready []contract.OpenGroup
-		for _, g := range l.st.Open { // ordered by number
-			if g.Done && len(ready) < l.spec.BatchProblems {
-				ready = append(ready, g)
-			}
-		}
-		if len(ready) == l.spec.BatchProblems {
-			return ready, nil
+		wait := l.spec.Policy == contract.PolicyWait && t < l.last() // after the last step nothing can be too old
+		if batch := choose(l.st.Open, t, l.spec.BatchProblems, l.spec.Threshold, wait); batch != nil {
+			return batch, nil
 		}
 		seen := l.changed
 		if err := workflow.Await(l.ctx, func() bool { return l.changed != seen }); err != nil {
 			return nil, err
 		}
 	}
-}
-
-// dropUnusable drops finished groups that failed or are too old at step t, and sends out as many fresh ones.
-func (l *loop) dropUnusable(t int) error {
-	var keep []contract.OpenGroup
-	dropped := 0
-	for _, g := range l.st.Open {
-		reason := ""
-		switch {
-		case g.Failed != "":
-			reason = "infrastructure"
-			l.faults++
-			l.fault = g.Failed
-			l.event("infrastructure", fmt.Sprintf("group %d", g.N), "dropped: "+g.Failed, t)
-		case g.Done && t-g.Tag > l.spec.Threshold-1:
-			reason = "stale"
-		}
-		if reason == "" {
-			keep = append(keep, g)
-			continue
-		}
-		dropped++
-		l.drop(g, reason)
-		l.st.Cursor.Returned = append(l.st.Cursor.Returned, record.Returned{Problem: g.Problem, Submission: g.Submission + 1})
-	}
-	l.st.Open = keep
-	if limit := 2 * l.spec.BatchProblems; l.faults > limit {
-		return temporal.NewNonRetryableApplicationError(
-			fmt.Sprintf("%d groups were lost to infrastructure faults in step %d, the limit is %d; the newest: %s", l.faults, t, limit, l.fault),
-			string(fault.Infrastructure), nil)
-	}
-	if dropped == 0 {
-		return nil
-	}
-	return l.submit(t, dropped)
 }
 
 func (l *loop) drop(g contract.OpenGroup, reason string) {
@@ -287,6 +254,7 @@ func (l *loop) seal(t int, batch []contract.OpenGroup) (contract.SealBatchResult
 		}
 	}
 	l.st.Open, l.st.Submitted, l.st.Dropped = keep, nil, nil
+	l.sealed = t
 	return res, nil
 }
 

@@ -15,8 +15,10 @@ import (
 	"github.com/stretchr/testify/mock"
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/steadyrl/steady/internal/artifact"
@@ -41,6 +43,28 @@ type world struct {
 	// inspect answers about a group; asked counts the questions.
 	inspect func(id string) (contract.Inspected, error)
 	asked   int
+	onEvent func(e record.Event) // called while an event is written
+	cancels map[int]bool         // groups that were asked to end
+	during  func(step int)       // called while a step is trained
+	onEnd   func(n int)          // called when a group is asked to end
+}
+
+func (w *world) noteCancel(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.cancels == nil {
+		w.cancels = map[int]bool{}
+	}
+	if w.onEnd != nil && !w.cancels[n] {
+		w.onEnd(n)
+	}
+	w.cancels[n] = true
+}
+
+func (w *world) cancelled(n int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.cancels[n]
 }
 
 func (w *world) register(env interface {
@@ -58,6 +82,9 @@ func (w *world) register(env interface {
 		return res, nil
 	})
 	contract.UpdatePolicyActivity.Register(env, func(_ context.Context, q contract.UpdateRequest) (contract.UpdateResult, error) {
+		if w.during != nil {
+			w.during(q.Step)
+		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.calls++
@@ -92,6 +119,9 @@ func (w *world) register(env interface {
 		return contract.Done{}, nil
 	})
 	contract.RecordEventActivity.Register(env, func(_ context.Context, q contract.EventRequest) (contract.Done, error) {
+		if w.onEvent != nil {
+			w.onEvent(q.Event)
+		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.events = append(w.events, q.Event)
@@ -161,6 +191,7 @@ func newLoopEnv(t *testing.T, w *world, group func(ctx workflow.Context, in cont
 	}, workflow.RegisterOptions{Name: contract.RolloutGroup})
 	env.OnSignalExternalWorkflow(mockAny, "r", mockAny, contract.SignalProgress, mockAny).Return(nil).Maybe()
 	env.OnRequestCancelExternalWorkflow(mockAny, mockAny, mockAny).Return(nil).Maybe()
+	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{&cancelWatch{w: w}}})
 	return env
 }
 

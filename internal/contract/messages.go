@@ -82,6 +82,8 @@ type RunSpec struct {
 	BatchProblems int    `json:"batch_problems"`
 	Prefill       int    `json:"prefill"`        // batches; 0 in sync mode
 	Threshold     int    `json:"threshold"`      // off-policy threshold, steps
+	// Policy says what becomes of groups that are too old: PolicyDrop (also ""), PolicyWait or PolicyCancelEarly.
+	Policy        string `json:"policy,omitempty"`
 	EvalChunk     int    `json:"eval_chunk"`     // dev problems an activity
 	ContinueEvery int    `json:"continue_every"` // steps a run of TrainLoop
 

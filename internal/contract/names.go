@@ -49,6 +49,13 @@ const (
 	SignalGroupDone = "group_done" // RolloutGroup to TrainLoop: GroupDone
 )
 
+// Staleness policies, as the configuration spells them.
+const (
+	PolicyDrop        = "drop"
+	PolicyWait        = "wait"
+	PolicyCancelEarly = "cancel_early"
+)
+
 // MaxMessage is the largest size of a message in bytes, as JSON.
 const MaxMessage = 16 << 10
 
