@@ -284,6 +284,9 @@ func (c *Control) seal(ctx context.Context, run *Run, q contract.SealBatchReques
 		Objective: Objective(run.Config),
 		Optim:     Optimizer(run.Config),
 	}
+	if q.LearningRate > 0 {
+		opts.Optim.LearningRate = q.LearningRate
+	}
 	for _, g := range q.Groups {
 		opts.Groups = append(opts.Groups, batch.GroupUnit{
 			Group: record.Group{N: g.N, Problem: g.Problem, Tag: g.Tag, Submission: g.Submission}, Unit: g.Unit(),

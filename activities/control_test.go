@@ -398,6 +398,34 @@ func TestSealBatch_theFirstDecides(t *testing.T) {
 	}
 }
 
+// A replay takes the rate from the sealed batch, so it must be the one that was asked for, and the configuration's otherwise.
+func TestSealBatch_holdsTheLearningRate(t *testing.T) {
+	t.Parallel()
+	c := started(t)
+	run, err := c.Runs.Of(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for step, rate := range []float64{1: 0, 2: 0.25, 3: 0} {
+		if step == 0 {
+			continue
+		}
+		g := contract.GroupRef{N: step, Problem: 4, Tag: 1}
+		putUnit(t, c.store(), g.Unit())
+		q := contract.SealBatchRequest{RunKey: key, Step: step, Groups: []contract.GroupRef{g}, Ledger: record.Ledger{Step: step}, LearningRate: rate}
+		if _, err := c.sealBatch(t.Context(), q, nil); err != nil {
+			t.Fatal(err)
+		}
+		want := Optimizer(run.Config)
+		if rate > 0 {
+			want.LearningRate = rate
+		}
+		if got := getJSON[record.Sealed](t, c.store(), lay.Batch(step)).Optim; got != want {
+			t.Errorf("step %d: optimiser %+v, want %+v", step, got, want)
+		}
+	}
+}
+
 func TestPublish_neverGoesBack(t *testing.T) {
 	t.Parallel()
 	c := started(t)

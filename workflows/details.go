@@ -34,6 +34,9 @@ func runDetails(p contract.Progress, export *contract.ExportOutput, failure, war
 		}
 		b.WriteString("\n")
 	}
+	if s := settingsLine(p.Settings); s != "" {
+		fmt.Fprintf(&b, "Changed by message: %s\n\n", s)
+	}
 	if p.Dataset != "" {
 		fmt.Fprintf(&b, "Data: %s\n\n", p.Dataset)
 	}

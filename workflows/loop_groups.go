@@ -22,7 +22,7 @@ func (l *loop) fill(t, ahead, old int) error {
 	if l.build == workflow.DefaultVersion {
 		return l.submit(t, old)
 	}
-	return l.submit(t, (l.spec.Prefill+ahead)*l.spec.BatchProblems-len(l.st.Open))
+	return l.submit(t, (l.prefill()+ahead)*l.spec.BatchProblems-len(l.st.Open))
 }
 
 // submit sends out n fresh groups with tag t, but never more than the steps that are not sealed can use.
@@ -168,5 +168,6 @@ func (l *loop) applyControl(q contract.Control, err error) {
 	if q.StopAt > 0 {
 		l.st.StopAt = max(q.StopAt, l.st.Step+1)
 	}
+	l.notes = append(l.notes, applySettings(&l.st.Settings, q, l.sealed+1)...)
 	l.changed++
 }

@@ -61,7 +61,7 @@ func (l *loop) cull(at, now, ahead int) error {
 	dropped := 0
 	for _, g := range l.st.Open {
 		reason := ""
-		late := at > deadline(g.Tag, l.spec.Threshold)
+		late := at > deadline(g.Tag, l.threshold())
 		switch {
 		case g.Failed != "":
 			reason = "infrastructure"

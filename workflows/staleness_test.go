@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/steadyrl/steady/internal/contract"
@@ -21,6 +22,7 @@ type course struct {
 	spec     contract.RunSpec
 	seed     uint64
 	failures float64 // share of groups that fail
+	prepare  func(env *testsuite.TestWorkflowEnvironment)
 }
 
 func newCourse(policy string, seed uint64) course {
@@ -39,6 +41,12 @@ func newCourse(policy string, seed uint64) course {
 func (c course) play(t *testing.T) *world {
 	t.Helper()
 	w := &world{}
+	c.playIn(t, w)
+	return w
+}
+
+func (c course) playIn(t *testing.T, w *world) {
+	t.Helper()
 	in := contract.LoopInput{Spec: c.spec}
 	for runs := 0; ; runs++ {
 		if runs > c.spec.Steps {
@@ -68,14 +76,17 @@ func (c course) play(t *testing.T) *world {
 				}, after)
 			}
 		}
+		if c.prepare != nil {
+			c.prepare(env)
+		}
 		env.ExecuteWorkflow(contract.TrainLoop, in)
 		err := env.GetWorkflowError()
 		var can *workflow.ContinueAsNewError
 		if !errors.As(err, &can) {
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("%+v: %v", c.spec, err)
 			}
-			return w
+			return
 		}
 		in = contract.LoopInput{}
 		if err := json.Unmarshal(can.Input.Payloads[0].Data, &in); err != nil {
@@ -88,7 +99,7 @@ func (c course) play(t *testing.T) *world {
 // has one fate, every dropped problem comes back once, and what a policy promises about stale groups holds.
 func TestStaleness_everyPolicyForEveryCourse(t *testing.T) {
 	t.Parallel()
-	const courses = 40
+	const courses = 30
 	for _, policy := range []string{contract.PolicyDrop, contract.PolicyWait, contract.PolicyCancelEarly} {
 		t.Run(policy, func(t *testing.T) {
 			t.Parallel()

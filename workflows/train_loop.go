@@ -60,6 +60,7 @@ type loop struct {
 	since   time.Time // when the stage began, or when its last news came
 	stalled []string  // what stands still, for people
 	named   bool      // an event names the stage as standing still
+	notes   []string  // changes of settings that no event tells of yet
 }
 
 // validation is a running Validate child.
@@ -98,7 +99,7 @@ func (l *loop) start() error {
 	if err := l.startValidation(l.st.Step); err != nil {
 		return err
 	}
-	for range l.spec.Prefill {
+	for range l.prefill() {
 		if err := l.submit(l.st.Step+1, l.spec.BatchProblems); err != nil {
 			return err
 		}
@@ -124,6 +125,7 @@ func (l *loop) step(t int) error {
 	if err := l.waitWhilePaused(); err != nil {
 		return err
 	}
+	l.tellNotes()
 	l.enter("seal the batch")
 	sealed, err := l.seal(t, batch)
 	if err != nil {
@@ -212,7 +214,7 @@ func (l *loop) collect(t int) ([]contract.OpenGroup, error) {
 			return nil, err
 		}
 		wait := l.spec.Policy == contract.PolicyWait && t < l.last() // after the last step nothing can be too old
-		if batch := choose(l.st.Open, t, l.spec.BatchProblems, l.spec.Threshold, wait); batch != nil {
+		if batch := choose(l.st.Open, t, l.spec.BatchProblems, l.threshold(), wait); batch != nil {
 			return batch, nil
 		}
 		seen := l.changed
@@ -230,8 +232,10 @@ func (l *loop) drop(g contract.OpenGroup, reason string) {
 func (l *loop) seal(t int, batch []contract.OpenGroup) (contract.SealBatchResult, error) {
 	req := contract.SealBatchRequest{
 		RunKey: l.spec.RunKey, Step: t, WaitSeconds: workflow.Now(l.ctx).Sub(l.began).Seconds(),
-		Ledger: l.ledger(t),
+		Ledger: l.ledger(t), LearningRate: rateAt(l.st.Rates, t),
 	}
+	l.sealed = t // from here on a change of the learning rate comes too late for the step
+	l.st.Rates = pruneRates(l.st.Rates, t+1)
 	for _, g := range batch {
 		req.Groups = append(req.Groups, g.GroupRef)
 		req.Ledger.Trained = append(req.Ledger.Trained, g.N)
@@ -254,7 +258,6 @@ func (l *loop) seal(t int, batch []contract.OpenGroup) (contract.SealBatchResult
 		}
 	}
 	l.st.Open, l.st.Submitted, l.st.Dropped = keep, nil, nil
-	l.sealed = t
 	return res, nil
 }
 
@@ -275,7 +278,7 @@ func (l *loop) checkpoint(t int) error {
 		return err
 	}
 	_, err = contract.ApplyRetentionActivity.Do(control(l.ctx, l.spec.Timeouts, "remove what no one can need"),
-		contract.RetentionRequest{RunKey: l.spec.RunKey, Step: t, Threshold: l.spec.Threshold})
+		contract.RetentionRequest{RunKey: l.spec.RunKey, Step: t, Threshold: l.threshold()})
 	return err
 }
 
@@ -321,7 +324,9 @@ func (l *loop) continueAsNew() error {
 	if err := l.awaitValidation(); err != nil {
 		return err
 	}
-	l.drain()
+	for l.drain(); len(l.notes) > 0; l.drain() {
+		l.tellNotes()
+	}
 	return workflow.NewContinueAsNewError(l.ctx, contract.TrainLoop, contract.LoopInput{Spec: l.spec, State: l.st})
 }
 

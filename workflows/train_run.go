@@ -2,6 +2,7 @@ package workflows
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"go.temporal.io/sdk/temporal"
@@ -15,7 +16,8 @@ import (
 // workflow id is the run's name, chosen by the user.
 //
 // Input: the configuration as JSON, as `steady config print --json` prints it. Messages: updates and signals
-// pause, resume, stop_after_step; query progress. Ends with contract.RunOutput; the first failure of a
+// pause, resume, stop_after_step, set_learning_rate, set_threshold, set_prefill; query progress. An update is answered when the
+// loop's history has it, or, before the loop starts, when this one's has. Ends with contract.RunOutput; the first failure of a
 // stage that cannot be cured ends the run, after a report was written. Cancel cancels the loop and all
 // groups, keeps everything that is finished, and writes the report. It does not continue as new: its
 // history grows by a few events a progress message, of which the loop sends at most 500.
@@ -37,7 +39,9 @@ type run struct {
 	warning  string // why the last signal had no effect
 	report   string
 	loopOpen bool
-	pending  contract.Control // commands that came before the loop was open
+	loopRuns bool              // the server has started the loop, so that it can be told things
+	settings contract.Settings // as the loop has them
+	pending  contract.Control  // pause and stop that came before the loop was open
 }
 
 func (r *run) stages(ctx workflow.Context, input json.RawMessage) (contract.RunOutput, error) {
@@ -92,14 +96,19 @@ func (r *run) stages(ctx workflow.Context, input json.RawMessage) (contract.RunO
 func (r *run) train(ctx workflow.Context, id string) (contract.LoopOutput, error) {
 	in := contract.LoopInput{Spec: r.spec, State: contract.LoopState{
 		Step: r.spec.FirstStep, Cursor: r.spec.Cursor, NextGroup: r.spec.NextGroup,
-		Paused: r.pending.Pause, StopAt: r.pending.StopAt,
+		Paused: r.pending.Pause, StopAt: r.pending.StopAt, Settings: r.settings,
 	}}
 	r.show(ctx, "training")
 	r.loopOpen = true
 	f := workflow.ExecuteChildWorkflow(r.child(ctx, contract.LoopID(id), "step loop"), contract.TrainLoop, in)
+	workflow.Go(ctx, func(ctx workflow.Context) {
+		if err := f.GetChildWorkflowExecution().Get(ctx, nil); err == nil {
+			r.loopRuns = true
+		}
+	})
 	var out contract.LoopOutput
 	err := f.Get(ctx, &out)
-	r.loopOpen = false
+	r.loopOpen, r.loopRuns = false, false
 	return out, err
 }
 
@@ -146,81 +155,81 @@ func (r *run) handlers(ctx workflow.Context) error {
 		workflow.QueryHandlerOptions{Description: "phase, step, dev table and the numbers of the last step"}); err != nil {
 		return err
 	}
-	updates := []struct {
-		name, doc string
-		handler   any
-		validator any
-	}{
-		{
-			contract.UpdatePause, "stop before the next update; groups in flight go on",
-			func(ctx workflow.Context) error { return r.command(ctx, contract.Control{Pause: true}) },
-			func() error { return r.refuse(r.progress.Paused, "the run is paused already") },
-		},
-		{
-			contract.UpdateResume, "go on after a pause",
-			func(ctx workflow.Context) error { return r.command(ctx, contract.Control{Resume: true}) },
-			func() error { return r.refuse(!r.progress.Paused, "the run is not paused") },
-		},
-		{
-			contract.UpdateStop, `end the run well after a step: {"step": N}, 0 for the step in progress`,
-			func(ctx workflow.Context, q contract.StopRequest) error {
-				return r.command(ctx, contract.Control{StopAt: max(q.Step, r.progress.Step+1)})
-			},
-			r.checkStop,
-		},
-	}
-	for _, u := range updates {
-		if err := workflow.SetUpdateHandlerWithOptions(ctx, u.name, u.handler,
-			workflow.UpdateHandlerOptions{Validator: u.validator, Description: u.doc}); err != nil {
-			return err
+	listener := workflow.NewSelector(ctx)
+	listener.AddReceive(workflow.GetSignalChannel(ctx, contract.SignalProgress), func(c workflow.ReceiveChannel, _ bool) {
+		p, err := receive[contract.Progress](ctx, c)
+		if err != nil {
+			r.warn(ctx, err)
+			return
 		}
+		p.Dataset = r.progress.Dataset
+		r.progress = p
+		r.settings.Rates = pruneRates(r.settings.Rates, p.Step+1)
+		r.show(ctx, p.Phase)
+	})
+	err := errors.Join(
+		r.plain(ctx, listener, contract.UpdatePause, "stop before the next update; groups in flight go on", contract.Control{Pause: true},
+			func() error { return r.refuse(r.progress.Paused, "the run is paused already") }),
+		r.plain(ctx, listener, contract.UpdateResume, "go on after a pause", contract.Control{Resume: true},
+			func() error { return r.refuse(!r.progress.Paused, "the run is not paused") }),
+		accept(ctx, r, listener, contract.UpdateStop, "end the run well after a step", `{"step": N}, or 0 for the step in progress`,
+			r.checkStop, func(q contract.StopRequest) contract.Control {
+				return contract.Control{StopAt: max(q.Step, r.progress.Step+1)}
+			}),
+		accept(ctx, r, listener, contract.UpdateRate, "set the learning rate, from a step on",
+			`{"learning_rate": X, "from_step": N}, or without from_step for the next step`,
+			r.checkRate, func(q contract.RateRequest) contract.Control {
+				return contract.Control{Rate: contract.Rate{From: q.FromStep, LearningRate: q.LearningRate}}
+			}),
+		accept(ctx, r, listener, contract.UpdateThreshold, "set the staleness threshold, from the next batch on", `{"threshold": N}`,
+			r.checkThreshold, func(q contract.ThresholdRequest) contract.Control { return contract.Control{Threshold: q.Threshold} }),
+		accept(ctx, r, listener, contract.UpdatePrefill, "set how many batches are in flight ahead of the one in progress", `{"prefill": N}`,
+			r.checkPrefill, func(q contract.PrefillRequest) contract.Control { return contract.Control{Prefill: q.Prefill} }),
+	)
+	if err != nil {
+		return err
 	}
-	r.listen(ctx)
+	workflow.Go(ctx, func(ctx workflow.Context) {
+		for ctx.Err() == nil {
+			listener.Select(ctx)
+		}
+	})
 	return nil
 }
 
-// listen applies the signal forms of the commands and the progress messages of the loop.
-func (r *run) listen(ctx workflow.Context) {
-	progress := workflow.GetSignalChannel(ctx, contract.SignalProgress)
-	pause := workflow.GetSignalChannelWithOptions(ctx, contract.UpdatePause, workflow.SignalChannelOptions{Description: "as the update"})
-	resume := workflow.GetSignalChannelWithOptions(ctx, contract.UpdateResume, workflow.SignalChannelOptions{Description: "as the update"})
-	stop := workflow.GetSignalChannelWithOptions(ctx, contract.UpdateStop, workflow.SignalChannelOptions{Description: "as the update"})
-	workflow.Go(ctx, func(ctx workflow.Context) {
-		s := workflow.NewSelector(ctx)
-		s.AddReceive(progress, func(c workflow.ReceiveChannel, _ bool) {
-			p, err := receive[contract.Progress](ctx, c)
-			if err != nil {
-				r.warn(ctx, err)
-				return
-			}
-			p.Dataset = r.progress.Dataset
-			r.progress = p
-			r.show(ctx, p.Phase)
-		})
-		s.AddReceive(pause, func(c workflow.ReceiveChannel, _ bool) {
-			c.Receive(ctx, nil)
-			r.signalled(ctx, contract.Control{Pause: true})
-		})
-		s.AddReceive(resume, func(c workflow.ReceiveChannel, _ bool) {
-			c.Receive(ctx, nil)
-			r.signalled(ctx, contract.Control{Resume: true})
-		})
-		s.AddReceive(stop, func(c workflow.ReceiveChannel, _ bool) {
-			q, err := receive[contract.StopRequest](ctx, c)
-			if err != nil {
-				r.warn(ctx, fmt.Errorf(`%w; want {"step": N}, or 0 for the step in progress`, err))
-				return
-			}
-			if err := r.checkStop(q); err != nil {
-				r.warn(ctx, err)
-				return
-			}
-			r.signalled(ctx, contract.Control{StopAt: max(q.Step, r.progress.Step+1)})
-		})
-		for ctx.Err() == nil {
-			s.Select(ctx)
-		}
+// plain accepts a command without input as an update and as a signal. check holds for the update only: a pause of a paused run
+// is harmless, and a signal has no answer.
+func (r *run) plain(ctx workflow.Context, s workflow.Selector, name, doc string, c contract.Control, check func() error) error {
+	signals := workflow.GetSignalChannelWithOptions(ctx, name, workflow.SignalChannelOptions{Description: "as the update"})
+	s.AddReceive(signals, func(ch workflow.ReceiveChannel, _ bool) {
+		ch.Receive(ctx, nil)
+		r.signalled(ctx, c)
 	})
+	return workflow.SetUpdateHandlerWithOptions(ctx, name, func(ctx workflow.Context) error { return r.command(ctx, c) },
+		workflow.UpdateHandlerOptions{Validator: check, Description: doc})
+}
+
+// accept accepts a command with input T as an update and as a signal. What check refuses changes nothing: an update is answered with
+// the reason, a signal leaves a warning.
+func accept[T any](
+	ctx workflow.Context, r *run, s workflow.Selector, name, doc, want string, check func(T) error, control func(T) contract.Control,
+) error {
+	signals := workflow.GetSignalChannelWithOptions(ctx, name, workflow.SignalChannelOptions{Description: "as the update"})
+	s.AddReceive(signals, func(c workflow.ReceiveChannel, _ bool) {
+		q, err := receive[T](ctx, c)
+		if err != nil {
+			err = fmt.Errorf("%w; want %s", err, want)
+		} else {
+			err = check(q)
+		}
+		if err != nil {
+			r.warn(ctx, err)
+			return
+		}
+		r.signalled(ctx, control(q))
+	})
+	return workflow.SetUpdateHandlerWithOptions(ctx, name, func(ctx workflow.Context, q T) error { return r.command(ctx, control(q)) },
+		workflow.UpdateHandlerOptions{Validator: check, Description: doc + ": " + want})
 }
 
 func (r *run) signalled(ctx workflow.Context, c contract.Control) {
@@ -253,6 +262,9 @@ func (r *run) refuse(bad bool, why string) error {
 	return nil
 }
 
+// changeAwaitLoop is the change that a command waits until the loop has started.
+const changeAwaitLoop = "await-loop"
+
 // command hands c to the loop, or keeps it until the loop starts.
 func (r *run) command(ctx workflow.Context, c contract.Control) error {
 	r.warning = ""
@@ -261,9 +273,20 @@ func (r *run) command(ctx workflow.Context, c contract.Control) error {
 	if c.StopAt > 0 {
 		r.pending.StopAt = c.StopAt
 	}
+	applySettings(&r.settings, c, r.progress.Step+1)
+	r.progress.Settings = r.settings
 	r.show(ctx, r.progress.Phase)
 	if !r.loopOpen {
 		return nil
+	}
+	if !r.loopRuns && workflow.GetVersion(ctx, changeAwaitLoop, workflow.DefaultVersion, 1) > workflow.DefaultVersion {
+		// A signal that overtakes the start of its workflow is refused by the server.
+		if err := workflow.Await(ctx, func() bool { return r.loopRuns || !r.loopOpen }); err != nil {
+			return err
+		}
+		if !r.loopOpen {
+			return temporal.NewApplicationError("the step loop has ended", string(fault.Invalid))
+		}
 	}
 	id := contract.LoopID(workflow.GetInfo(ctx).WorkflowExecution.ID)
 	return workflow.SignalExternalWorkflow(ctx, id, "", contract.SignalControl, c).Get(ctx, nil)

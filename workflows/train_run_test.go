@@ -1,6 +1,7 @@
 package workflows_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -25,6 +26,7 @@ type runWorld struct {
 	controls []contract.Control
 	details  []string
 	warnings []string
+	mode     string // of the run, async if empty
 }
 
 func (w *runWorld) Debug(string, ...any) {}
@@ -51,7 +53,9 @@ func newRunEnv(t *testing.T, w *runWorld) *testsuite.TestWorkflowEnvironment {
 	env.SetTestTimeout(20 * time.Second)
 	env.SetStartWorkflowOptions(startOptions("r"))
 	env.RegisterWorkflowWithOptions(workflows.TrainRun, workflow.RegisterOptions{Name: contract.TrainRun})
-	contract.StartRunActivity.Register(env, func(context.Context, contract.StartRunRequest) (contract.RunSpec, error) { return spec("async"), nil })
+	contract.StartRunActivity.Register(env, func(context.Context, contract.StartRunRequest) (contract.RunSpec, error) {
+		return spec(cmp.Or(w.mode, "async")), nil
+	})
 	contract.InitPolicyActivity.Register(env, func(context.Context, contract.InitPolicyRequest) (contract.InitPolicyResult, error) {
 		return contract.InitPolicyResult{}, nil
 	})

@@ -80,8 +80,8 @@ type RunSpec struct {
 	Seed          uint64 `json:"seed"`
 	GroupSize     int    `json:"group_size"`
 	BatchProblems int    `json:"batch_problems"`
-	Prefill       int    `json:"prefill"`        // batches; 0 in sync mode
-	Threshold     int    `json:"threshold"`      // off-policy threshold, steps
+	Prefill       int    `json:"prefill"`   // batches; 0 in sync mode
+	Threshold     int    `json:"threshold"` // off-policy threshold, steps
 	// Policy says what becomes of groups that are too old: PolicyDrop (also ""), PolicyWait or PolicyCancelEarly.
 	Policy        string `json:"policy,omitempty"`
 	EvalChunk     int    `json:"eval_chunk"`     // dev problems an activity
@@ -122,6 +122,8 @@ type SealBatchRequest struct {
 	Groups      []GroupRef    `json:"groups"`
 	Ledger      record.Ledger `json:"ledger"`
 	WaitSeconds float64       `json:"wait_seconds"`
+	// LearningRate replaces that of the configuration, if it is not 0.
+	LearningRate float64 `json:"learning_rate,omitempty"`
 }
 
 // GroupRef identifies a submitted group.

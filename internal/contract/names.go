@@ -42,6 +42,10 @@ const (
 	UpdateResume = "resume"          // update and signal: go on; no argument
 	UpdateStop   = "stop_after_step" // update and signal: StopRequest
 
+	UpdateRate      = "set_learning_rate" // update and signal: RateRequest
+	UpdateThreshold = "set_threshold"     // update and signal: ThresholdRequest
+	UpdatePrefill   = "set_prefill"       // update and signal: PrefillRequest
+
 	QueryProgress = "progress" // query: Progress
 
 	SignalControl   = "control"    // TrainRun to TrainLoop: Control

@@ -25,6 +25,8 @@ type LoopState struct {
 	Submitted []record.Submitted `json:"submitted,omitempty"`
 	Dropped   []record.Drop      `json:"dropped,omitempty"`
 
+	Settings
+
 	Trainer  Trainer  `json:"trainer"`
 	Paused   bool     `json:"paused,omitempty"`
 	StopAt   int      `json:"stop_at,omitempty"` // 0: at the last step of the spec
@@ -36,6 +38,22 @@ type LoopState struct {
 	Events   int      `json:"events,omitempty"` // number of the next event
 	AskAt    int64    `json:"ask_at,omitempty"` // unix seconds: when silent groups are asked about next
 }
+
+// Settings are what messages have changed of the configuration. The zero value changes nothing.
+type Settings struct {
+	Rates     []Rate `json:"rates,omitempty"`     // ordered by step; at most MaxRates
+	Threshold int    `json:"threshold,omitempty"` // 0: as configured
+	Prefill   *int   `json:"prefill,omitempty"`   // nil: as configured
+}
+
+// Rate is a learning rate that holds from the update of a step on.
+type Rate struct {
+	From         int     `json:"from"`
+	LearningRate float64 `json:"learning_rate"`
+}
+
+// MaxRates bounds the changes of the learning rate that lie ahead.
+const MaxRates = 16
 
 // OpenGroup is a group in flight or finished.
 type OpenGroup struct {
@@ -100,18 +118,19 @@ type RunOutput struct {
 
 // Progress answers the query and feeds the display.
 type Progress struct {
-	Phase   string   `json:"phase"`
-	Step    int      `json:"step"`
-	Steps   int      `json:"steps"`
-	Paused  bool     `json:"paused"`
-	Trainer string   `json:"trainer,omitempty"`
-	Open    int      `json:"open_groups"`
-	Done    int      `json:"finished_groups"`
-	Drops   int      `json:"drops"`
-	Trained int      `json:"trained"`
-	Dev     []DevRow `json:"dev,omitempty"`
-	Last    LastStep `json:"last"`
-	Dataset string   `json:"dataset,omitempty"`
+	Phase    string   `json:"phase"`
+	Step     int      `json:"step"`
+	Steps    int      `json:"steps"`
+	Paused   bool     `json:"paused"`
+	Trainer  string   `json:"trainer,omitempty"`
+	Open     int      `json:"open_groups"`
+	Done     int      `json:"finished_groups"`
+	Drops    int      `json:"drops"`
+	Trained  int      `json:"trained"`
+	Dev      []DevRow `json:"dev,omitempty"`
+	Last     LastStep `json:"last"`
+	Dataset  string   `json:"dataset,omitempty"`
+	Settings Settings `json:"settings,omitzero"`
 	// Stalled names what makes no progress, a line each.
 	Stalled []string `json:"stalled,omitempty"`
 }
@@ -121,6 +140,10 @@ type Control struct {
 	Pause  bool `json:"pause,omitempty"`
 	Resume bool `json:"resume,omitempty"`
 	StopAt int  `json:"stop_at,omitempty"`
+	// Rate, if its learning rate is not 0, replaces all rates from its step on; From 0 is the next step that can have it.
+	Rate      Rate `json:"rate,omitzero"`
+	Threshold int  `json:"threshold,omitempty"`
+	Prefill   *int `json:"prefill,omitempty"`
 }
 
 // StopRequest ends the run after a step: Step 0 means after the step in progress.
@@ -131,9 +154,47 @@ type StopRequest struct {
 // UnmarshalJSON refuses other keys: a misspelt step would be 0 and end the run at once.
 func (r *StopRequest) UnmarshalJSON(data []byte) error {
 	type plain StopRequest // without this method
+	return strict(data, (*plain)(r))
+}
+
+// RateRequest sets the learning rate from a step on. FromStep 0 is the next step that is not sealed.
+type RateRequest struct {
+	LearningRate float64 `json:"learning_rate"`
+	FromStep     int     `json:"from_step"`
+}
+
+// UnmarshalJSON refuses other keys.
+func (r *RateRequest) UnmarshalJSON(data []byte) error {
+	type plain RateRequest
+	return strict(data, (*plain)(r))
+}
+
+// ThresholdRequest sets the off-policy threshold, in steps.
+type ThresholdRequest struct {
+	Threshold int `json:"threshold"`
+}
+
+// UnmarshalJSON refuses other keys.
+func (r *ThresholdRequest) UnmarshalJSON(data []byte) error {
+	type plain ThresholdRequest
+	return strict(data, (*plain)(r))
+}
+
+// PrefillRequest sets how many batches are sent out ahead of the one that the step collects. It has to be given: 0 is a value.
+type PrefillRequest struct {
+	Prefill *int `json:"prefill"`
+}
+
+// UnmarshalJSON refuses other keys.
+func (r *PrefillRequest) UnmarshalJSON(data []byte) error {
+	type plain PrefillRequest
+	return strict(data, (*plain)(r))
+}
+
+func strict(data []byte, v any) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
-	return dec.Decode((*plain)(r))
+	return dec.Decode(v)
 }
 
 // GroupDone tells the loop that a group has finished.

@@ -1,0 +1,315 @@
+package workflows_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/steadyrl/steady/internal/contract"
+)
+
+// answer is what became of an update.
+type answer struct {
+	rejected, failed error
+	completed        bool
+}
+
+func (a *answer) Accept()          {}
+func (a *answer) Reject(err error) { a.rejected = err }
+func (a *answer) Complete(_ any, err error) {
+	a.completed, a.failed = true, err
+}
+
+func number(n int) *int { return &n }
+
+// sent is the JSON form of an input, as the command line sends it.
+func sent(text string) any { return json.RawMessage(text) }
+
+func TestTrainRun_updatesOfSettings(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		update, input string
+		mode          string
+		refused       string // part of the answer
+		want          contract.Control
+	}{
+		"a rate":                        {update: contract.UpdateRate, input: `{"learning_rate": 1e-5}`, want: contract.Control{Rate: contract.Rate{LearningRate: 1e-5}}},
+		"a rate from a step":            {update: contract.UpdateRate, input: `{"learning_rate": 1e-5, "from_step": 4}`, want: contract.Control{Rate: contract.Rate{From: 4, LearningRate: 1e-5}}},
+		"a rate in mode sync":           {update: contract.UpdateRate, input: `{"learning_rate": 1e-5}`, mode: "sync", want: contract.Control{Rate: contract.Rate{LearningRate: 1e-5}}},
+		"no rate":                       {update: contract.UpdateRate, input: `{}`, refused: "learning_rate must be greater than 0"},
+		"a negative rate":               {update: contract.UpdateRate, input: `{"learning_rate": -1e-5}`, refused: "must be greater than 0"},
+		"a rate that is too large":      {update: contract.UpdateRate, input: `{"learning_rate": 3}`, refused: "at most 1"},
+		"a rate that is text":           {update: contract.UpdateRate, input: `{"learning_rate": "1e-5"}`, refused: "cannot unmarshal"},
+		"a misspelt key":                {update: contract.UpdateRate, input: `{"lr": 1e-5}`, refused: "unknown field"},
+		"a trained step":                {update: contract.UpdateRate, input: `{"learning_rate": 1e-5, "from_step": 2}`, refused: "after the step 2 that is trained"},
+		"a negative step":               {update: contract.UpdateRate, input: `{"learning_rate": 1e-5, "from_step": -2}`, refused: "from_step must be 0"},
+		"a step after the last":         {update: contract.UpdateRate, input: `{"learning_rate": 1e-5, "from_step": 7}`, refused: "after the last step"},
+		"a threshold":                   {update: contract.UpdateThreshold, input: `{"threshold": 3}`, want: contract.Control{Threshold: 3}},
+		"a threshold up to the prefill": {update: contract.UpdateThreshold, input: `{"threshold": 2}`, refused: "greater than the prefill (2)"},
+		"no threshold":                  {update: contract.UpdateThreshold, input: `{}`, refused: "greater than the prefill"},
+		"a threshold out of bounds":     {update: contract.UpdateThreshold, input: `{"threshold": 1001}`, refused: "at most 1000"},
+		"a threshold in mode sync":      {update: contract.UpdateThreshold, input: `{"threshold": 3}`, mode: "sync", refused: "in mode sync"},
+		"a threshold with another key":  {update: contract.UpdateThreshold, input: `{"threshold": 3, "step": 4}`, refused: "unknown field"},
+		"a prefill":                     {update: contract.UpdatePrefill, input: `{"prefill": 3}`, want: contract.Control{Prefill: number(3)}},
+		"a prefill of nothing":          {update: contract.UpdatePrefill, input: `{"prefill": 0}`, want: contract.Control{Prefill: number(0)}},
+		"no prefill":                    {update: contract.UpdatePrefill, input: `{}`, refused: `want {"prefill": N}`},
+		"a prefill up to the threshold": {update: contract.UpdatePrefill, input: `{"prefill": 4}`, refused: "smaller than the threshold (4)"},
+		"a negative prefill":            {update: contract.UpdatePrefill, input: `{"prefill": -1}`, refused: "at least 0"},
+		"a prefill in mode sync":        {update: contract.UpdatePrefill, input: `{"prefill": 3}`, mode: "sync", refused: "in mode sync"},
+	} {
+		for _, paused := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s paused=%v", name, paused), func(t *testing.T) {
+				t.Parallel()
+				w := &runWorld{mode: c.mode}
+				env := newRunEnv(t, w)
+				got, pause := &answer{}, &answer{}
+				if paused {
+					env.RegisterDelayedCallback(func() { env.UpdateWorkflow(contract.UpdatePause, "p", pause) }, 40*time.Minute)
+				}
+				env.RegisterDelayedCallback(func() { env.UpdateWorkflow(c.update, "u", got, sent(c.input)) }, 45*time.Minute)
+				// The signal of the same name has no answer; what is refused leaves a warning.
+				env.RegisterDelayedCallback(func() { env.SignalWorkflow(c.update, sent(c.input)) }, 46*time.Minute)
+				env.ExecuteWorkflow(contract.TrainRun, json.RawMessage(`{}`))
+				if err := env.GetWorkflowError(); err != nil {
+					t.Fatal(err)
+				}
+				controls := w.controls
+				if paused && len(controls) > 0 && controls[0].Pause {
+					controls = controls[1:]
+				}
+				if c.refused != "" {
+					if got.rejected == nil || !strings.Contains(got.rejected.Error(), c.refused) {
+						t.Errorf("answer %v, want a refusal with %q", got.rejected, c.refused)
+					}
+					if len(controls) != 0 || len(w.warnings) == 0 {
+						t.Errorf("the loop got %+v, warnings %q; want nothing, and a warning for the signal", controls, w.warnings)
+					}
+					return
+				}
+				if got.rejected != nil || got.failed != nil || !got.completed {
+					t.Errorf("answer %+v, want done", got)
+				}
+				if want := []contract.Control{c.want, c.want}; asJSON(t, controls) != asJSON(t, want) {
+					t.Errorf("the loop got %s, want %s", asJSON(t, controls), asJSON(t, want))
+				}
+			})
+		}
+	}
+}
+
+func asJSON(t *testing.T, v any) string {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// What comes before the loop is open is what the loop starts with.
+func TestTrainRun_settingsBeforeTheLoop(t *testing.T) {
+	t.Parallel()
+	w := &runWorld{}
+	env := newRunEnv(t, w)
+	var got contract.LoopInput
+	env.OnWorkflow(contract.PrepareDataset, mockAny, mockAny).Return(func(ctx workflow.Context, _ contract.RunSpec) (contract.DatasetResult, error) {
+		return contract.DatasetResult{}, workflow.Sleep(ctx, time.Hour)
+	})
+	env.OnWorkflow(contract.TrainLoop, mockAny, mockAny).Return(func(_ workflow.Context, in contract.LoopInput) (contract.LoopOutput, error) {
+		got = in
+		return contract.LoopOutput{}, nil
+	})
+	var answers []*answer
+	for i, u := range []struct{ name, input string }{
+		{contract.UpdateRate, `{"learning_rate": 1e-5, "from_step": 3}`},
+		{contract.UpdateRate, `{"learning_rate": 1e-4}`}, // from the first step on: it replaces the other
+		{contract.UpdateThreshold, `{"threshold": 6}`},
+		{contract.UpdatePrefill, `{"prefill": 5}`},
+	} {
+		a := &answer{}
+		answers = append(answers, a)
+		env.RegisterDelayedCallback(func() { env.UpdateWorkflow(u.name, fmt.Sprint(i), a, sent(u.input)) }, time.Duration(i+1)*time.Minute)
+	}
+	env.ExecuteWorkflow(contract.TrainRun, json.RawMessage(`{}`))
+	if err := env.GetWorkflowError(); err != nil {
+		t.Fatal(err)
+	}
+	for i, a := range answers {
+		if !a.completed || a.failed != nil {
+			t.Errorf("update %d: %+v", i, a)
+		}
+	}
+	want := contract.Settings{Rates: []contract.Rate{{From: 1, LearningRate: 1e-4}}, Threshold: 6, Prefill: number(5)}
+	if asJSON(t, got.State.Settings) != asJSON(t, want) {
+		t.Errorf("the loop starts with %s, want %s", asJSON(t, got.State.Settings), asJSON(t, want))
+	}
+}
+
+// chain runs the loop and every run that it continues as; each gets the callbacks of prepare.
+func chain(t *testing.T, w *world, s contract.RunSpec, prepare func(env *testsuite.TestWorkflowEnvironment, st contract.LoopState)) {
+	t.Helper()
+	in := contract.LoopInput{Spec: s}
+	for {
+		env := newLoopEnv(t, w, finish)
+		for _, g := range in.State.Open {
+			if !g.Done && g.Failed == "" {
+				env.RegisterDelayedCallback(func() {
+					env.SignalWorkflow(contract.SignalGroupDone, contract.GroupDone{N: g.N, Tag: g.Tag, Tokens: 1})
+				}, time.Duration(g.N)*time.Millisecond)
+			}
+		}
+		prepare(env, in.State)
+		env.ExecuteWorkflow(contract.TrainLoop, in)
+		err := env.GetWorkflowError()
+		var can *workflow.ContinueAsNewError
+		if !errors.As(err, &can) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
+		in = contract.LoopInput{}
+		if err := json.Unmarshal(can.Input.Payloads[0].Data, &in); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A learning rate set at any moment holds from its step on, or from the first that is not sealed, and every sealed batch has the one in
+// force. Nothing is lost when the loop continues as new.
+func TestSettings_theSealedBatchHasTheRateInForce(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(16) {
+		r := rand.New(rand.NewPCG(seed, 7))
+		s := spec([]string{"sync", "async"}[r.IntN(2)])
+		s.Steps, s.ContinueEvery = 8, 1+r.IntN(8)
+		w := &world{}
+		orders := map[int]contract.Rate{} // sent while the step of the key is trained
+		for step := 1; step < 8; step++ {
+			if r.IntN(2) == 0 {
+				orders[step] = contract.Rate{From: []int{0, step, step + 1, step + 3}[r.IntN(4)], LearningRate: float64(step) / 100}
+			}
+		}
+		want := make([]float64, s.Steps+1)
+		for _, step := range slices.Sorted(maps.Keys(orders)) {
+			for at := max(orders[step].From, step+1); at <= s.Steps; at++ {
+				want[at] = orders[step].LearningRate
+			}
+		}
+		chain(t, w, s, func(env *testsuite.TestWorkflowEnvironment, _ contract.LoopState) {
+			w.during = func(step int) {
+				if o, ok := orders[step]; ok {
+					env.SignalWorkflow(contract.SignalControl, contract.Control{Rate: o})
+				}
+			}
+		})
+		for _, q := range w.seals {
+			if q.LearningRate != want[q.Step] {
+				t.Errorf("seed %d: orders %v: step %d is sealed with rate %g, want %g", seed, orders, q.Step, q.LearningRate, want[q.Step])
+			}
+		}
+		told := 0
+		for _, e := range w.events {
+			if e.Kind == "setting" {
+				told++
+			}
+		}
+		if told != len(orders) {
+			t.Errorf("seed %d: %d events for %d changes", seed, told, len(orders))
+		}
+	}
+}
+
+// Threshold and prefill may change at any moment under any policy: no group beyond the threshold of its time is trained, the books
+// balance, and the loop ends.
+func TestSettings_thresholdAndPrefillAtAnyMoment(t *testing.T) {
+	t.Parallel()
+	for _, policy := range []string{contract.PolicyDrop, contract.PolicyWait, contract.PolicyCancelEarly} {
+		for seed := range uint64(12) {
+			c := newCourse(policy, seed+1000)
+			c.failures = 0
+			c.spec.Steps = 10
+			c.spec.ContinueEvery = 100
+			r := rand.New(rand.NewPCG(seed, 9))
+			w := &world{}
+			threshold := make([]int, c.spec.Steps+1) // of each step
+			for i := range threshold {
+				threshold[i] = c.spec.Threshold
+			}
+			c.spec.Prefill = min(c.spec.Prefill, 1)
+			changed := map[int]int{1 + r.IntN(4): 2 + r.IntN(3), 5 + r.IntN(4): 2 + r.IntN(3)}
+			for _, step := range slices.Sorted(maps.Keys(changed)) {
+				for i := step + 1; i < len(threshold); i++ {
+					threshold[i] = changed[step]
+				}
+			}
+			c.prepare = func(env *testsuite.TestWorkflowEnvironment) {
+				w.during = func(step int) {
+					if n, ok := changed[step]; ok {
+						p := r.IntN(n)
+						env.SignalWorkflow(contract.SignalControl, contract.Control{Threshold: n, Prefill: &p})
+					}
+				}
+			}
+			c.playIn(t, w)
+			balance(t, w)
+			for _, q := range w.seals {
+				for _, g := range q.Groups {
+					if q.Step-g.Tag > threshold[q.Step]-1 {
+						t.Errorf("%s, seed %d: step %d trains group %d with tag %d, the threshold is %d then", policy, seed, q.Step, g.N, g.Tag, threshold[q.Step])
+					}
+				}
+			}
+			if len(w.updates) != c.spec.Steps {
+				t.Errorf("%s, seed %d: steps %v", policy, seed, w.updates)
+			}
+		}
+	}
+}
+
+// The prefill is the number of batches in flight beside the one that is collected, from the next step on.
+func TestSettings_prefillBoundsWhatIsInFlight(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ from, to int }{"more": {1, 3}, "fewer": {3, 1}, "none": {2, 0}} {
+		w := &world{}
+		s := spec("async")
+		s.Policy = contract.PolicyWait // drops would blur the count
+		s.Prefill, s.Steps = c.from, 12
+		submitted := map[int]int{} // by tag
+		env := newLoopEnv(t, w, finish)
+		w.during = func(step int) {
+			if step == 4 {
+				env.SignalWorkflow(contract.SignalControl, contract.Control{Prefill: &c.to})
+			}
+		}
+		env.ExecuteWorkflow(contract.TrainLoop, contract.LoopInput{Spec: s})
+		if err := env.GetWorkflowError(); err != nil {
+			t.Fatal(err)
+		}
+		for _, q := range w.seals {
+			for _, g := range q.Ledger.Submitted {
+				submitted[g.Tag]++
+			}
+		}
+		open := func(step int) int { // sent out up to the step, not trained before it
+			n := 0
+			for tag := 1; tag <= step; tag++ {
+				n += submitted[tag]
+			}
+			return n - (step-1)*s.BatchProblems
+		}
+		if open(4) != (c.from+1)*s.BatchProblems || open(8) != (c.to+1)*s.BatchProblems {
+			t.Errorf("%s: %d groups in flight in step 4 and %d in step 8, want %d and %d", name, open(4), open(8), (c.from+1)*s.BatchProblems, (c.to+1)*s.BatchProblems)
+		}
+		balance(t, w)
+	}
+}
