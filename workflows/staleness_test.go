@@ -140,6 +140,9 @@ func TestStaleness_everyPolicyForEveryCourse(t *testing.T) {
 func checkThreshold(t *testing.T, s contract.RunSpec, w *world) {
 	t.Helper()
 	for _, q := range w.seals {
+		if len(q.Ledger.TrainedTokens) != len(q.Groups) || slices.Min(q.Ledger.TrainedTokens) < 1 {
+			t.Errorf("step %d records the tokens %v of %d groups", q.Step, q.Ledger.TrainedTokens, len(q.Groups))
+		}
 		for _, g := range q.Groups {
 			if lag := q.Step - g.Tag; lag > s.Threshold-1 || lag < 0 {
 				t.Errorf("step %d trains group %d with tag %d, the threshold is %d", q.Step, g.N, g.Tag, s.Threshold)

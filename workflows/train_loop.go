@@ -239,6 +239,7 @@ func (l *loop) seal(t int, batch []contract.OpenGroup) (contract.SealBatchResult
 	for _, g := range batch {
 		req.Groups = append(req.Groups, g.GroupRef)
 		req.Ledger.Trained = append(req.Ledger.Trained, g.N)
+		req.Ledger.TrainedTokens = append(req.Ledger.TrainedTokens, g.Tokens)
 	}
 	// Not to be cut off by a cancel: a batch that was sealed without the loop's knowledge would be closed as run_ended too.
 	ctx, cancel := workflow.NewDisconnectedContext(l.ctx)

@@ -283,6 +283,23 @@ func (c *reportCmd) Run(ctx context.Context, s *streams) error {
 	return err
 }
 
+// printLengths prints how long the groups of each fate are, and whether the threshold is harder on long ones.
+func printLengths(out io.Writer, x ledger.Lengths) {
+	if len(x.Fates) > 0 {
+		fmt.Fprintf(out, "%-24s %8s %8s %8s %8s %8s %8s\n", "sampled tokens a group", "groups", "mean", "median", "90 %", "longest", "unknown")
+	}
+	for _, f := range x.Fates {
+		if f.Groups == 0 {
+			fmt.Fprintf(out, "  %-22s %8d %8s %8s %8s %8s %8d\n", f.Fate, 0, "-", "-", "-", "-", f.Unknown)
+			continue
+		}
+		fmt.Fprintf(out, "  %-22s %8d %8.0f %8d %8d %8d %8d\n", f.Fate, f.Groups, f.Mean, f.Median, f.P90, f.Longest, f.Unknown)
+	}
+	if s := x.Bias(); s != "" {
+		fmt.Fprintln(out, s)
+	}
+}
+
 type ledgerCmd struct {
 	runFlags
 	JSON bool `help:"Print every group as a JSON line."`
@@ -310,6 +327,7 @@ func (c *ledgerCmd) Run(ctx context.Context, s *streams) error {
 		for _, r := range n.Reasons {
 			fmt.Fprintf(s.out, "  dropped as %s: %d\n", r.Reason, r.Groups)
 		}
+		printLengths(s.out, led.Lengths())
 	}
 	if err := led.Balance(); err != nil {
 		return &exitError{exitMismatch, err}

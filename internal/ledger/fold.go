@@ -30,9 +30,15 @@ func (f *folder) add(r record.Ledger) {
 		f.violation("%s: next_group is %d, the submissions give %d", place(r.Step), r.NextGroup, f.next)
 		f.next = r.NextGroup
 	}
-	for _, n := range r.Trained {
+	if n := len(r.TrainedTokens); n > 0 && n != len(r.Trained) {
+		f.violation("%s: %d groups are trained, the tokens of %d are given", place(r.Step), len(r.Trained), n)
+	}
+	for i, n := range r.Trained {
 		if g := f.open(r.Step, n, "trained"); g != nil {
 			g.Fate, g.Step = Trained, r.Step
+			if i < len(r.TrainedTokens) {
+				g.Tokens = r.TrainedTokens[i]
+			}
 			if g.Tag > r.Step {
 				f.violation("group %d has tag %d and is trained in step %d", n, g.Tag, r.Step)
 			}

@@ -41,9 +41,10 @@ type Group struct {
 	Fate      Fate
 	// Step trained the group, or is that of the record with the drop; 0 for the end and for open groups.
 	Step int
-	// Reason, Tokens and Finished describe a drop: sampled tokens that were lost, and whether it was complete.
+	// Tokens is what the model sampled for it, 0 if unknown.
+	Tokens int
+	// Reason and Finished describe a drop, and whether the group was complete.
 	Reason   string
-	Tokens   int
 	Finished bool
 }
 

@@ -199,7 +199,7 @@ type Drop struct {
 	N      int    `json:"n"`
 	Reason string `json:"reason"` // stale, infrastructure, run_ended
 	Tag    int    `json:"tag"`
-	Tokens int    `json:"tokens,omitempty"` // sampled tokens, 0 if it never finished
+	Tokens int    `json:"tokens,omitempty"` // sampled tokens, 0 if unknown: it never finished
 	// Finished is false for a group that was still running.
 	Finished bool `json:"finished"`
 }
@@ -232,8 +232,10 @@ type Ledger struct {
 	Submitted []Submitted `json:"submitted,omitempty"`
 	Dropped   []Drop      `json:"dropped,omitempty"`
 	Trained   []int       `json:"trained,omitempty"` // group numbers
-	Cursor    Cursor      `json:"cursor"`            // after this step's submissions
-	NextGroup int         `json:"next_group"`
+	// TrainedTokens are the sampled tokens of the groups in Trained; absent in records of older builds.
+	TrainedTokens []int  `json:"trained_tokens,omitempty"`
+	Cursor        Cursor `json:"cursor"` // after this step's submissions
+	NextGroup     int    `json:"next_group"`
 }
 
 // Validation is the outcome of the dev set at one version.

@@ -60,6 +60,7 @@ func newFunnel(d *Dataset) *funnel {
 type ledgerView struct {
 	Verdict, Tone string
 	Violations    []string
+	Bias          string // whom the threshold hits
 	table
 }
 
@@ -68,7 +69,8 @@ func newLedger(l *ledger.Ledger) *ledgerView {
 		return nil
 	}
 	c := l.Count()
-	v := &ledgerView{Tone: "good", Violations: l.Violations()}
+	lengths := l.Lengths()
+	v := &ledgerView{Tone: "good", Violations: l.Violations(), Bias: lengths.Bias()}
 	v.Verdict = fmt.Sprintf("The books balance: %s submitted, %s trained, %s dropped, %s open.",
 		plural(c.Submitted, "group", "groups"), integer(c.Trained), integer(c.Dropped), integer(c.Open))
 	if n := len(v.Violations); n > 0 {
@@ -84,6 +86,10 @@ func newLedger(l *ledger.Ledger) *ledgerView {
 		{"share", "of the submitted groups"},
 		{"complete", "dropped groups whose generation was complete"},
 		{"tokens lost", "sampled tokens that were never trained"},
+		{"median", "median of a group's sampled tokens, of the groups whose length is known"},
+		{"90 %", "nine of ten groups have at most so many sampled tokens"},
+		{"longest", "most sampled tokens of a group"},
+		{"unknown", "groups whose length is not known: they did not finish"},
 	}
 	row := func(name string, n int, rest ...string) {
 		share := "–"
@@ -96,11 +102,23 @@ func newLedger(l *ledger.Ledger) *ledgerView {
 		}
 		v.Rows = append(v.Rows, tableRow{Name: name, Cells: cells})
 	}
+	quantiles := func(fate string) []string {
+		for _, x := range lengths.Fates {
+			switch {
+			case x.Fate != fate:
+			case x.Groups == 0:
+				return []string{"–", "–", "–", integer(x.Unknown)}
+			default:
+				return []string{integer(x.Median), integer(x.P90), integer(x.Longest), integer(x.Unknown)}
+			}
+		}
+		return nil
+	}
 	row("submitted", c.Submitted)
 	row("of these again, after a drop", c.Resubmitted)
-	row("trained", c.Trained)
+	row("trained", c.Trained, append([]string{"", ""}, quantiles(string(ledger.Trained))...)...)
 	for _, r := range c.Reasons {
-		row("dropped: "+r.Reason, r.Groups, integer(r.Finished), integer(r.Tokens))
+		row("dropped: "+r.Reason, r.Groups, append([]string{integer(r.Finished), integer(r.Tokens)}, quantiles(r.Reason)...)...)
 	}
 	if len(c.Reasons) == 0 {
 		row("dropped", 0, "0", "0")

@@ -152,6 +152,7 @@ func (y *synthetic) step(step int) {
 			sub.Problem, sub.Submission = 1001, 1
 		}
 		led.Submitted, led.Trained = append(led.Submitted, sub), append(led.Trained, n)
+		led.TrainedTokens = append(led.TrainedTokens, 120+10*i)
 		b.Groups = append(b.Groups, y.group(step, n))
 		for k := range groupSize {
 			b.Samples = append(b.Samples, record.Sample{
