@@ -78,17 +78,25 @@ func guard[Req, Res any](a *Notes, body func(ctx context.Context, req Req, beat 
 }
 
 // Beat sends heartbeats. Say replaces what is sent.
-type Beat struct{ values chan any }
+type Beat struct {
+	values chan any
+	done   <-chan struct{} // the activity has ended
+}
 
 // Say sets what the next heartbeats carry; it never blocks for long.
-func (b *Beat) Say(format string, args ...any) { b.values <- fmt.Sprintf(format, args...) }
+func (b *Beat) Say(format string, args ...any) {
+	select {
+	case b.values <- fmt.Sprintf(format, args...):
+	case <-b.done: // said by work that was given up on
+	}
+}
 
 // startBeat records a heartbeat at a third of the heartbeat time-out until stop is called. It does not stop
-// while an engine loads or computes; a hang is bounded by the start-to-close time-out.
+// while an engine loads or computes; a hang is bounded by supervise, where the work has a pulse, and by the start-to-close time-out.
 func startBeat(ctx context.Context) (*Beat, func()) {
 	timeout := activity.GetInfo(ctx).HeartbeatTimeout
-	b := &Beat{values: make(chan any)}
 	done := make(chan struct{})
+	b := &Beat{values: make(chan any), done: done}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

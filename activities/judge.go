@@ -9,6 +9,7 @@ import (
 	"github.com/steadyrl/steady/internal/contract"
 	"github.com/steadyrl/steady/internal/dataset"
 	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/judge"
 	"github.com/steadyrl/steady/internal/record"
 )
 
@@ -20,6 +21,20 @@ type Judge struct {
 	Judge  func(*Run) Judger
 	Slots  int    // submissions judged side by side
 	Python string // version of the interpreter
+
+	pulse pulse
+}
+
+// pulsed is a judge whose verdicts beat.
+type pulsed struct {
+	Judger
+	p *pulse
+}
+
+// Judge implements batch.Judger.
+func (j pulsed) Judge(ctx context.Context, response string, tests []judge.Test) (judge.Verdict, error) {
+	defer j.p.beat()
+	return j.Judger.Judge(ctx, response, tests)
 }
 
 // Register binds the activity of the role.
@@ -44,7 +59,10 @@ func (j *Judge) judge(ctx context.Context, q contract.JudgeRequest, b *Beat) (co
 	if err := pythonFits(run, j.Python); err != nil {
 		return contract.JudgeResult{}, err
 	}
-	if v, err = j.verdicts(ctx, run, q, b); err != nil {
+	v, err = supervise(ctx, &j.pulse, contract.JudgeRolloutsActivity.Name, run.Config.Timeouts.Stall.Std(),
+		func(ctx context.Context) (batch.Verdicts, error) { return j.verdicts(ctx, run, q, b) })
+	if err != nil {
+		j.Notes.stalled(ctx, q.RunKey, q.Unit, err)
 		return contract.JudgeResult{}, err
 	}
 	if err := record.CheckFinite(v); err != nil {
@@ -87,7 +105,7 @@ func (j *Judge) verdicts(ctx context.Context, run *Run, q contract.JudgeRequest,
 		subs = append(subs, batch.Submission{ProblemID: t.ProblemID, Sample: t.Sample, Response: agent.LastTurn(t, tok), Tests: tests})
 	}
 	b.Say("%s: %d submissions", q.Unit, len(subs))
-	items, err := batch.JudgeAll(ctx, j.Judge(run), subs, j.Slots)
+	items, err := batch.JudgeAll(ctx, pulsed{j.Judge(run), &j.pulse}, subs, j.Slots)
 	return batch.Verdicts{Unit: q.Unit, File: q.File, Python: j.Python, Items: items}, err
 }
 

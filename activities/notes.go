@@ -9,6 +9,7 @@ import (
 
 	"github.com/steadyrl/steady/internal/artifact"
 	"github.com/steadyrl/steady/internal/contract"
+	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/record"
 )
 
@@ -30,6 +31,13 @@ func (n *Notes) attempt(ctx context.Context, req any) {
 		Kind: "retried", Where: info.ActivityType.Name,
 		Message: fmt.Sprintf("attempt %d began on %s (activity %s of %s)", info.Attempt, n.Host, info.ActivityID, info.WorkflowExecution.ID),
 	})
+}
+
+// stalled notes that an activity was given up on because it made no progress; other errors are not its business.
+func (n *Notes) stalled(ctx context.Context, k contract.RunKey, unit string, err error) {
+	if fault.Is(err, fault.Lost) {
+		n.Write(ctx, k, record.Event{Kind: "stalled", Where: n.Host, Message: unit + ": " + err.Error()})
+	}
 }
 
 type keyed interface{ Key() contract.RunKey }

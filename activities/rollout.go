@@ -2,6 +2,7 @@ package activities
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -29,6 +30,8 @@ type Rollout struct {
 	Tool   Programs
 	// Open reports whether a workflow is open.
 	Open func(ctx context.Context, workflowID string) (bool, error)
+
+	pulses pulses
 }
 
 // Programs runs the programs of models, as *sandbox.Sandbox does.
@@ -57,11 +60,14 @@ func (r *Rollout) generate(ctx context.Context, q contract.GenerateRequest, b *B
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	go r.watchLoop(ctx, q, stop)
-	ts, err := r.all(ctx, run, q, b)
+	p := r.pulses.get(run.Layout.Root() + q.Source)
+	ts, err := supervise(ctx, p, contract.GenerateRolloutsActivity.Name, run.Config.Timeouts.Stall.Std(),
+		func(ctx context.Context) ([]*trajectory.Trajectory, error) { return r.all(ctx, run, q, b, p) })
 	if err != nil {
 		if cause := context.Cause(ctx); fault.Is(cause, fault.Stale) {
 			err = cause
 		}
+		r.Notes.stalled(ctx, q.RunKey, q.Unit, err)
 		return contract.GenerateResult{}, err
 	}
 	return r.finish(ctx, run, q, ts)
@@ -138,7 +144,7 @@ func sampledOf(ts []*trajectory.Trajectory) int {
 }
 
 // all generates every trajectory of the request, side by side in the engine's batch, in the order of the request.
-func (r *Rollout) all(ctx context.Context, run *Run, q contract.GenerateRequest, b *Beat) ([]*trajectory.Trajectory, error) {
+func (r *Rollout) all(ctx context.Context, run *Run, q contract.GenerateRequest, b *Beat, p *pulse) ([]*trajectory.Trajectory, error) {
 	if err := pythonFits(run, r.Tool.Level().Python.Version); err != nil {
 		return nil, err
 	}
@@ -150,22 +156,24 @@ func (r *Rollout) all(ctx context.Context, run *Run, q contract.GenerateRequest,
 	if err != nil {
 		return nil, err
 	}
+	release := p.hold() // an engine may have to load
 	lease, err := r.Policy.Acquire(ctx, policy.Want{Layout: run.Layout, Source: q.Source, MinVersion: q.MinVersion, Pin: q.Pin})
+	release()
 	if err != nil {
 		return nil, err
 	}
 	defer lease.Release()
-	u := &unit{r: r, run: run, q: q, tok: tok, sampler: lease.Sampler, beat: b}
+	u := &unit{r: r, run: run, q: q, tok: tok, sampler: lease.Sampler, beat: b, pulse: p}
 	ts := make([]*trajectory.Trajectory, len(q.Problems)*q.Samples)
 	g, ctx := errgroup.WithContext(ctx)
 	for i, index := range q.Problems {
-		p, err := set.Problem(dataset.Split(q.Split), index)
+		problem, err := set.Problem(dataset.Split(q.Split), index)
 		if err != nil {
 			return nil, err
 		}
 		for s := range q.Samples {
 			g.Go(func() error {
-				t, err := u.one(ctx, p, s)
+				t, err := u.one(ctx, problem, s)
 				ts[i*q.Samples+s] = t
 				return err
 			})
@@ -185,6 +193,9 @@ type unit struct {
 	tok     *tokenizer.Tokenizer
 	sampler engine.Sampler
 	beat    *Beat
+	pulse   *pulse
+	made    atomic.Int64 // tokens of this attempt, observations included
+	ended   atomic.Int64 // trajectories that are finished
 }
 
 // one generates one trajectory, or reads it if it is finished.
@@ -196,15 +207,23 @@ func (u *unit) one(ctx context.Context, p dataset.Problem, sample int) (*traject
 	if err != nil {
 		return nil, err
 	}
-	return rollout.Job{
+	t, err := rollout.Job{
 		Store: u.r.Runs.Store, Done: l.Sample(u.q.Unit, p.Index, sample), Partial: l.Partial(u.q.Unit, p.Index, sample), Start: start,
 		Options: set.Options(u.sampler, u.tok, rollout.Tool{Programs: u.r.Tool, Limits: Limits(u.run.Config)}, u.random(p, sample), u.q.Pin),
 		Vocab:   u.run.Vocab, FlushInterval: u.run.Config.Rollout.FlushInterval.Std(),
-		Flushed: func(t *trajectory.Trajectory) {
-			u.beat.Say("%s: %d tokens of a trajectory flushed", u.q.Unit, t.Len())
+		Grown: func(tokens int) {
+			u.pulse.beat()
+			u.made.Add(int64(tokens))
+		},
+		Flushed: func(*trajectory.Trajectory) {
+			u.beat.Say("%s: %d tokens in this attempt, %d responses finished", u.q.Unit, u.made.Load(), u.ended.Load())
 		},
 		Distrusted: func(ctx context.Context, name, why string) { u.r.note(ctx, u.q, name, why) },
 	}.Run(ctx)
+	if err == nil {
+		u.ended.Add(1)
+	}
+	return t, err
 }
 
 func (u *unit) settings() rollout.Settings {

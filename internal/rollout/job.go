@@ -22,6 +22,8 @@ type Job struct {
 	Vocab   int
 	// FlushInterval is the shortest time between two flushes. The answer of a call is flushed at once.
 	FlushInterval time.Duration
+	// Grown, if set, hears of every progress: how many tokens came, observations included; 0 at the end of a call without any.
+	Grown func(tokens int)
 	// Flushed, if set, hears of every flush but the last.
 	Flushed func(*trajectory.Trajectory)
 	// Distrusted, if set, hears of a file that is damaged or of something else, before it is removed.
@@ -46,7 +48,15 @@ func (j Job) Run(ctx context.Context) (*trajectory.Trajectory, error) {
 		t = old
 	}
 	f := j.flusher(t)
-	if err := agent.Run(ctx, t, j.Options, func(t *trajectory.Trajectory) error { return f.progress(ctx, t) }); err != nil {
+	length := t.Len()
+	progress := func(t *trajectory.Trajectory) error {
+		if j.Grown != nil {
+			j.Grown(t.Len() - length)
+		}
+		length = t.Len()
+		return f.progress(ctx, t)
+	}
+	if err := agent.Run(ctx, t, j.Options, progress); err != nil {
 		f.last(ctx, t, err)
 		return nil, err
 	}
