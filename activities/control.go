@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"math"
 	"slices"
 	"time"
 
@@ -159,6 +160,9 @@ func (c *Control) plan(ctx context.Context, cfg *config.Config, s *contract.RunS
 	s.Seed, s.GroupSize, s.BatchProblems = cfg.Run.Seed, cfg.Rollout.GroupSize, cfg.Rollout.BatchProblems
 	s.Threshold, s.EvalChunk, s.ContinueEvery = cfg.Rollout.StalenessThreshold, cfg.Validation.Chunk, cfg.Run.ContinueEvery
 	s.Policy = cfg.Rollout.StalenessPolicy
+	r := cfg.Rollout
+	s.FaultWindow, s.FaultAction = r.FaultWindow, r.FaultAction
+	s.FaultLimit = max(1, int(min(r.FaultShare*float64(r.FaultWindow*r.BatchProblems), math.MaxInt32)))
 	if cfg.Mode == "async" {
 		s.Prefill = cfg.Rollout.Prefill
 	}

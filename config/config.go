@@ -59,6 +59,9 @@ type Rollout struct {
 	Prefill            int      `json:"prefill" doc:"Batches submitted before step 1 in mode async; also the resting lag in steps."`
 	StalenessThreshold int      `json:"staleness_threshold" doc:"Policy versions that may touch a batch: a group submitted in step s trains in step t only if t - s is smaller than this."`
 	StalenessPolicy    string   `json:"staleness_policy" doc:"What happens to a group that cannot be trained in time: drop (it finishes, is thrown away and replaced), cancel_early (it is cancelled as soon as no step can use it) or wait (the trainer waits for it, so that none is ever too old). Without effect in mode sync."`
+	FaultWindow        int      `json:"fault_window" doc:"Steps over which groups lost to infrastructure faults are counted, the one in progress included."`
+	FaultShare         float64  `json:"fault_share" doc:"Alarm: more groups than this share of those that fault_window steps train are lost to infrastructure faults within so many steps."`
+	FaultAction        string   `json:"fault_action" doc:"What an alarm does: pause (nothing is sent out or trained until the update resume) or fail (the run ends with a report)."`
 	MaxTurns           int      `json:"max_turns" doc:"Assistant turns in a trajectory; a tool call in the last one is not run."`
 	MaxCallsPerTurn    int      `json:"max_calls_per_turn" doc:"Tool calls run in one turn; the others are dropped."`
 	MaxTurnTokens      int      `json:"max_turn_tokens" doc:"Longest assistant turn, in sampled tokens; 0 leaves it to max_response and max_total."`

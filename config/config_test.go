@@ -194,6 +194,7 @@ func TestRecipes_scTacoIsThePublishedRun(t *testing.T) {
 	want.Data = config.Data{Train: 2000, Dev: 256, SolutionTries: 10, Exclude: c.Data.Exclude, Shards: c.Data.Shards}
 	want.Rollout = config.Rollout{
 		GroupSize: 4, BatchProblems: 16, Prefill: 2, StalenessThreshold: 4, StalenessPolicy: "drop",
+		FaultWindow: 4, FaultShare: 0.5, FaultAction: "pause",
 		MaxTurns: 6, MaxCallsPerTurn: 1, MaxPrompt: 4096, MaxResponse: 8192, MaxTotal: 12288, ToolOutputLimit: 4096,
 		Temperature: 1, TopKRecord: 128, FlushInterval: config.Duration(2 * time.Second), Thinking: true,
 	}
@@ -273,6 +274,11 @@ func TestValidate_everyRuleHasAFailingValue(t *testing.T) {
 		{"rollout.prefill=4", "rollout.prefill: must be smaller than rollout.staleness_threshold (4)"},
 		{"rollout.staleness_threshold=0", "rollout.staleness_threshold: must be"},
 		{"rollout.staleness_policy=keep", "rollout.staleness_policy: must be one of drop, wait, cancel_early, got keep"},
+		{"rollout.fault_window=0", "rollout.fault_window: must be at least 1"},
+		{"rollout.fault_window=2000", "rollout.fault_window: must be at most 1000"},
+		{"rollout.fault_share=0", "rollout.fault_share: must be greater than 0"},
+		{"rollout.fault_action=ignore", "rollout.fault_action: must be one of pause, fail"},
+		{"timeouts.stall=5s", "timeouts.stall: must be at least sandbox.judge_budget"},
 		{"rollout.max_turns=0", "rollout.max_turns: must be"},
 		{"rollout.max_calls_per_turn=2", "rollout.max_calls_per_turn: this build runs 1"},
 		{"rollout.max_turn_tokens=-1", "rollout.max_turn_tokens: must be"},

@@ -12,6 +12,7 @@ func Default() *Config {
 		Data:   Data{Shards: []string{}, Train: 2000, Dev: 256, SolutionTries: 10},
 		Rollout: Rollout{
 			GroupSize: 4, BatchProblems: 16, Prefill: 2, StalenessThreshold: 4, StalenessPolicy: "drop",
+			FaultWindow: 4, FaultShare: 0.5, FaultAction: "pause",
 			MaxTurns: 6, MaxCallsPerTurn: 1, MaxPrompt: 4096, MaxResponse: 8192, MaxTotal: 12288,
 			ToolOutputLimit: 4096, Temperature: 1, TopKRecord: 128,
 			FlushInterval: Duration(2 * time.Second), Thinking: true,

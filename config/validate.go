@@ -169,6 +169,10 @@ func (c *Config) checkRollout(v *checker) {
 	v.want(c.Mode != "async" || r.Prefill < r.StalenessThreshold, "rollout.prefill",
 		fmt.Sprintf("must be smaller than rollout.staleness_threshold (%d), or every group is too old when its turn comes", r.StalenessThreshold), r.Prefill)
 	v.oneOf("rollout.staleness_policy", r.StalenessPolicy, "drop", "wait", "cancel_early")
+	atLeast(v, "rollout.fault_window", r.FaultWindow, 1)
+	atMost(v, "rollout.fault_window", r.FaultWindow, mostLag)
+	positive(v, "rollout.fault_share", r.FaultShare)
+	v.oneOf("rollout.fault_action", r.FaultAction, "pause", "fail")
 	atLeast(v, "rollout.max_turns", r.MaxTurns, 1)
 	atLeast(v, "rollout.max_calls_per_turn", r.MaxCallsPerTurn, 1)
 	atLeast(v, "rollout.max_turn_tokens", r.MaxTurnTokens, 0)

@@ -27,6 +27,9 @@ func runDetails(p contract.Progress, export *contract.ExportOutput, failure, war
 	if warning != "" {
 		fmt.Fprintf(&b, "**Warning:** %s\n\n", warning)
 	}
+	if p.Alarm != "" {
+		fmt.Fprintf(&b, "**Alarm:** %s\n\n", p.Alarm)
+	}
 	if len(p.Stalled) > 0 {
 		b.WriteString("**No progress:**\n\n")
 		for _, s := range p.Stalled {

@@ -22,6 +22,9 @@ func (l *loop) fill(t, ahead, old int) error {
 	if l.build == workflow.DefaultVersion {
 		return l.submit(t, old)
 	}
+	if l.st.Alarm != "" { // what would fail too is not sent out
+		return nil
+	}
 	return l.submit(t, (l.prefill()+ahead)*l.spec.BatchProblems-len(l.st.Open))
 }
 
@@ -164,6 +167,7 @@ func (l *loop) applyControl(q contract.Control, err error) {
 	}
 	if q.Resume {
 		l.st.Paused = false
+		l.endAlarm()
 	}
 	if q.StopAt > 0 {
 		l.st.StopAt = max(q.StopAt, l.st.Step+1)

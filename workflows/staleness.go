@@ -67,6 +67,7 @@ func (l *loop) cull(at, now, ahead int) error {
 			reason = "infrastructure"
 			l.faults++
 			l.fault = g.Failed
+			l.countFault(g.N, now)
 			failed = append(failed, g)
 			if l.build == workflow.DefaultVersion { // a report that comes during this call is lost: keep is a copy
 				l.noteFailed(g, now)
@@ -86,12 +87,20 @@ func (l *loop) cull(at, now, ahead int) error {
 		l.st.Cursor.Returned = append(l.st.Cursor.Returned, record.Returned{Problem: g.Problem, Submission: g.Submission + 1})
 	}
 	l.st.Open = keep
+	alarmed := l.st.Alarm != ""
+	alarm := l.raiseAlarm(now)
 	if l.build > workflow.DefaultVersion {
 		for _, g := range failed {
 			l.noteFailed(g, now)
 		}
 	}
-	if limit := 2 * l.spec.BatchProblems; l.faults > limit {
+	if alarm != nil {
+		return alarm
+	}
+	if l.st.Alarm != "" && !alarmed {
+		l.event(eventAlarm, "TrainLoop", l.st.Alarm, now)
+	}
+	if limit := 2 * l.spec.BatchProblems; l.spec.FaultLimit == 0 && l.faults > limit {
 		return temporal.NewNonRetryableApplicationError(
 			fmt.Sprintf("%d groups were lost to infrastructure faults in step %d, the limit is %d; the newest: %s", l.faults, now, limit, l.fault),
 			string(fault.Infrastructure), nil)

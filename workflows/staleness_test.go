@@ -21,7 +21,8 @@ import (
 type course struct {
 	spec     contract.RunSpec
 	seed     uint64
-	failures float64 // share of groups that fail
+	failures float64                                          // share of groups that fail
+	group    func(in contract.GroupInput) *contract.GroupDone // if set, decides after a second
 	prepare  func(env *testsuite.TestWorkflowEnvironment)
 }
 
@@ -47,12 +48,23 @@ func (c course) play(t *testing.T) *world {
 
 func (c course) playIn(t *testing.T, w *world) {
 	t.Helper()
+	if err := c.run(t, w); err != nil {
+		t.Fatalf("%+v: %v", c.spec, err)
+	}
+}
+
+func (c course) run(t *testing.T, w *world) error {
+	t.Helper()
 	in := contract.LoopInput{Spec: c.spec}
 	for runs := 0; ; runs++ {
 		if runs > c.spec.Steps {
 			t.Fatal("the chain does not end")
 		}
 		env := newLoopEnv(t, w, func(ctx workflow.Context, in contract.GroupInput) *contract.GroupDone {
+			if c.group != nil {
+				_ = workflow.Sleep(ctx, time.Second)
+				return c.group(in)
+			}
 			r := rand.New(rand.NewPCG(c.seed, uint64(in.N)+2))
 			took := time.Duration(1+r.IntN(20)) * time.Second
 			if r.IntN(4) == 0 { // a long answer
@@ -83,10 +95,7 @@ func (c course) playIn(t *testing.T, w *world) {
 		err := env.GetWorkflowError()
 		var can *workflow.ContinueAsNewError
 		if !errors.As(err, &can) {
-			if err != nil {
-				t.Fatalf("%+v: %v", c.spec, err)
-			}
-			return
+			return err
 		}
 		in = contract.LoopInput{}
 		if err := json.Unmarshal(can.Input.Payloads[0].Data, &in); err != nil {

@@ -53,14 +53,15 @@ type loop struct {
 	changed int // counts signals, so that collect can wait for news
 	val     *validation
 	order   permutation
-	began   time.Time // of the step in progress
-	faults  int       // groups lost to infrastructure since the last trained step
-	fault   string    // why the newest of them was lost
-	stage   string    // what the step in progress does
-	since   time.Time // when the stage began, or when its last news came
-	stalled []string  // what stands still, for people
-	named   bool      // an event names the stage as standing still
-	notes   []string  // changes of settings that no event tells of yet
+	began   time.Time    // of the step in progress
+	faults  int          // groups lost to infrastructure since the last trained step
+	fault   string       // why the newest of them was lost
+	stage   string       // what the step in progress does
+	since   time.Time    // when the stage began, or when its last news came
+	stalled []string     // what stands still, for people
+	named   bool         // an event names the stage as standing still
+	excused map[int]bool // groups that failed while an alarm held the loop, by number
+	notes   []string     // changes of settings that no event tells of yet
 }
 
 // validation is a running Validate child.
@@ -212,6 +213,15 @@ func (l *loop) collect(t int) ([]contract.OpenGroup, error) {
 	for {
 		if err := l.cull(t, t, 1); err != nil {
 			return nil, err
+		}
+		if l.st.Alarm != "" {
+			if err := l.waitWhilePaused(); err != nil {
+				return nil, err
+			}
+			if err := l.fill(t, 1, 0); err != nil {
+				return nil, err
+			}
+			continue
 		}
 		wait := l.spec.Policy == contract.PolicyWait && t < l.last() // after the last step nothing can be too old
 		if batch := choose(l.st.Open, t, l.spec.BatchProblems, l.threshold(), wait); batch != nil {

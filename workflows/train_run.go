@@ -275,6 +275,9 @@ func (r *run) command(ctx workflow.Context, c contract.Control) error {
 	}
 	applySettings(&r.settings, c, r.progress.Step+1)
 	r.progress.Settings = r.settings
+	if c.Resume {
+		r.progress.Alarm = ""
+	}
 	r.show(ctx, r.progress.Phase)
 	if !r.loopOpen {
 		return nil

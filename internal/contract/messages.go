@@ -83,7 +83,12 @@ type RunSpec struct {
 	Prefill       int    `json:"prefill"`   // batches; 0 in sync mode
 	Threshold     int    `json:"threshold"` // off-policy threshold, steps
 	// Policy says what becomes of groups that are too old: PolicyDrop (also ""), PolicyWait or PolicyCancelEarly.
-	Policy        string `json:"policy,omitempty"`
+	Policy string `json:"policy,omitempty"`
+	// FaultLimit groups may be lost to infrastructure faults within FaultWindow steps; more do FaultAction: pause or fail. 0 in runs of
+	// older builds: they fail at more than two batches in one step.
+	FaultLimit    int    `json:"fault_limit,omitempty"`
+	FaultWindow   int    `json:"fault_window,omitempty"`
+	FaultAction   string `json:"fault_action,omitempty"`
 	EvalChunk     int    `json:"eval_chunk"`     // dev problems an activity
 	ContinueEvery int    `json:"continue_every"` // steps a run of TrainLoop
 

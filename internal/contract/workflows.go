@@ -27,6 +27,9 @@ type LoopState struct {
 
 	Settings
 
+	Faults []FaultCount `json:"faults,omitempty"` // of the newest steps, oldest first
+	Alarm  string       `json:"alarm,omitempty"`  // why the loop has paused itself
+
 	Trainer  Trainer  `json:"trainer"`
 	Paused   bool     `json:"paused,omitempty"`
 	StopAt   int      `json:"stop_at,omitempty"` // 0: at the last step of the spec
@@ -37,6 +40,12 @@ type LoopState struct {
 	Last     LastStep `json:"last"`
 	Events   int      `json:"events,omitempty"` // number of the next event
 	AskAt    int64    `json:"ask_at,omitempty"` // unix seconds: when silent groups are asked about next
+}
+
+// FaultCount is the number of groups lost to infrastructure faults while a step was in progress.
+type FaultCount struct {
+	Step   int `json:"step"`
+	Groups int `json:"groups"`
 }
 
 // Settings are what messages have changed of the configuration. The zero value changes nothing.
@@ -131,6 +140,7 @@ type Progress struct {
 	Last     LastStep `json:"last"`
 	Dataset  string   `json:"dataset,omitempty"`
 	Settings Settings `json:"settings,omitzero"`
+	Alarm    string   `json:"alarm,omitempty"` // why the loop has paused itself
 	// Stalled names what makes no progress, a line each.
 	Stalled []string `json:"stalled,omitempty"`
 }
