@@ -154,6 +154,30 @@ func TestTrainRun_settingsBeforeTheLoop(t *testing.T) {
 	}
 }
 
+// A signal that has to wait until the loop can be told holds up the others, and breaks nothing: each has its effect or its warning.
+func TestTrainRun_signalsThatHaveToWait(t *testing.T) {
+	t.Parallel()
+	w := &runWorld{}
+	env := newRunEnv(t, w)
+	env.OnWorkflow(contract.TrainLoop, mockAny, mockAny).After(time.Hour).Return(contract.LoopOutput{}, nil) // starts and ends in an hour
+	for i, f := range []func(){
+		func() { env.SignalWorkflow(contract.UpdatePause, nil) },
+		func() { env.SignalWorkflow(contract.UpdateRate, sent(`{"learning_rate": 0.5}`)) },
+		func() { env.SignalWorkflow(contract.UpdateResume, nil) },
+	} {
+		env.RegisterDelayedCallback(f, time.Duration(i+1)*time.Minute)
+	}
+	waiting := 0
+	env.RegisterDelayedCallback(func() { waiting = len(w.warnings) }, 30*time.Minute)
+	env.ExecuteWorkflow(contract.TrainRun, json.RawMessage(`{}`))
+	if err := env.GetWorkflowError(); err != nil {
+		t.Fatal(err)
+	}
+	if waiting != 0 || len(w.warnings) != 3 {
+		t.Errorf("%d warnings while they wait; at the end %q, want one for each: the loop cannot be told any more", waiting, w.warnings)
+	}
+}
+
 // chain runs the loop and every run that it continues as; each gets the callbacks of prepare.
 func chain(t *testing.T, w *world, s contract.RunSpec, prepare func(env *testsuite.TestWorkflowEnvironment, st contract.LoopState)) {
 	t.Helper()

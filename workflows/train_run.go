@@ -41,6 +41,7 @@ type run struct {
 	loopOpen bool
 	loopRuns bool              // the server has started the loop, so that it can be told things
 	settings contract.Settings // as the loop has them
+	heard    []heard           // in the order in which they are looked at
 	pending  contract.Control  // pause and stop that came before the loop was open
 }
 
@@ -155,8 +156,7 @@ func (r *run) handlers(ctx workflow.Context) error {
 		workflow.QueryHandlerOptions{Description: "phase, step, dev table and the numbers of the last step"}); err != nil {
 		return err
 	}
-	listener := workflow.NewSelector(ctx)
-	listener.AddReceive(workflow.GetSignalChannel(ctx, contract.SignalProgress), func(c workflow.ReceiveChannel, _ bool) {
+	r.hear(workflow.GetSignalChannel(ctx, contract.SignalProgress), func(ctx workflow.Context, c workflow.ReceiveChannel) {
 		p, err := receive[contract.Progress](ctx, c)
 		if err != nil {
 			r.warn(ctx, err)
@@ -168,40 +168,54 @@ func (r *run) handlers(ctx workflow.Context) error {
 		r.show(ctx, p.Phase)
 	})
 	err := errors.Join(
-		r.plain(ctx, listener, contract.UpdatePause, "stop before the next update; groups in flight go on", contract.Control{Pause: true},
+		r.plain(ctx, contract.UpdatePause, "stop before the next update; groups in flight go on", contract.Control{Pause: true},
 			func() error { return r.refuse(r.progress.Paused, "the run is paused already") }),
-		r.plain(ctx, listener, contract.UpdateResume, "go on after a pause", contract.Control{Resume: true},
+		r.plain(ctx, contract.UpdateResume, "go on after a pause", contract.Control{Resume: true},
 			func() error { return r.refuse(!r.progress.Paused, "the run is not paused") }),
-		accept(ctx, r, listener, contract.UpdateStop, "end the run well after a step", `{"step": N}, or 0 for the step in progress`,
+		accept(ctx, r, contract.UpdateStop, "end the run well after a step", `{"step": N}, or 0 for the step in progress`,
 			r.checkStop, func(q contract.StopRequest) contract.Control {
 				return contract.Control{StopAt: max(q.Step, r.progress.Step+1)}
 			}),
-		accept(ctx, r, listener, contract.UpdateRate, "set the learning rate, from a step on",
+		accept(ctx, r, contract.UpdateRate, "set the learning rate, from a step on",
 			`{"learning_rate": X, "from_step": N}, or without from_step for the next step`,
 			r.checkRate, func(q contract.RateRequest) contract.Control {
 				return contract.Control{Rate: contract.Rate{From: q.FromStep, LearningRate: q.LearningRate}}
 			}),
-		accept(ctx, r, listener, contract.UpdateThreshold, "set the staleness threshold, from the next batch on", `{"threshold": N}`,
+		accept(ctx, r, contract.UpdateThreshold, "set the staleness threshold, from the next batch on", `{"threshold": N}`,
 			r.checkThreshold, func(q contract.ThresholdRequest) contract.Control { return contract.Control{Threshold: q.Threshold} }),
-		accept(ctx, r, listener, contract.UpdatePrefill, "set how many batches are in flight ahead of the one in progress", `{"prefill": N}`,
+		accept(ctx, r, contract.UpdatePrefill, "set how many batches are in flight ahead of the one in progress", `{"prefill": N}`,
 			r.checkPrefill, func(q contract.PrefillRequest) contract.Control { return contract.Control{Prefill: q.Prefill} }),
 	)
 	if err != nil {
 		return err
 	}
 	workflow.Go(ctx, func(ctx workflow.Context) {
+		s := workflow.NewSelector(ctx)
+		for _, h := range r.heard {
+			s.AddReceive(h.signals, func(c workflow.ReceiveChannel, _ bool) { h.apply(ctx, c) })
+		}
 		for ctx.Err() == nil {
-			listener.Select(ctx)
+			s.Select(ctx)
 		}
 	})
 	return nil
 }
 
+// heard is a signal with what it does. apply may block, so it is given the context of the coroutine that it runs in.
+type heard struct {
+	signals workflow.ReceiveChannel
+	apply   func(ctx workflow.Context, c workflow.ReceiveChannel)
+}
+
+func (r *run) hear(signals workflow.ReceiveChannel, apply func(workflow.Context, workflow.ReceiveChannel)) {
+	r.heard = append(r.heard, heard{signals, apply})
+}
+
 // plain accepts a command without input as an update and as a signal. check holds for the update only: a pause of a paused run
 // is harmless, and a signal has no answer.
-func (r *run) plain(ctx workflow.Context, s workflow.Selector, name, doc string, c contract.Control, check func() error) error {
+func (r *run) plain(ctx workflow.Context, name, doc string, c contract.Control, check func() error) error {
 	signals := workflow.GetSignalChannelWithOptions(ctx, name, workflow.SignalChannelOptions{Description: "as the update"})
-	s.AddReceive(signals, func(ch workflow.ReceiveChannel, _ bool) {
+	r.hear(signals, func(ctx workflow.Context, ch workflow.ReceiveChannel) {
 		ch.Receive(ctx, nil)
 		r.signalled(ctx, c)
 	})
@@ -212,10 +226,10 @@ func (r *run) plain(ctx workflow.Context, s workflow.Selector, name, doc string,
 // accept accepts a command with input T as an update and as a signal. What check refuses changes nothing: an update is answered with
 // the reason, a signal leaves a warning.
 func accept[T any](
-	ctx workflow.Context, r *run, s workflow.Selector, name, doc, want string, check func(T) error, control func(T) contract.Control,
+	ctx workflow.Context, r *run, name, doc, want string, check func(T) error, control func(T) contract.Control,
 ) error {
 	signals := workflow.GetSignalChannelWithOptions(ctx, name, workflow.SignalChannelOptions{Description: "as the update"})
-	s.AddReceive(signals, func(c workflow.ReceiveChannel, _ bool) {
+	r.hear(signals, func(ctx workflow.Context, c workflow.ReceiveChannel) {
 		q, err := receive[T](ctx, c)
 		if err != nil {
 			err = fmt.Errorf("%w; want %s", err, want)
