@@ -61,7 +61,7 @@ func Load(library string) error {
 	if reason != nil {
 		return fault.New(fault.NotFound, "cudart.Load", "no driver: %s", C.GoString(reason)).WithHint("install NVIDIA's driver, 525 or newer")
 	}
-	loaded = true
+	loaded, loadedFrom = true, library
 	if code != 0 {
 		loadErr = fault.New(fault.Infrastructure, "cudart.Load", "the driver does not start: %v", cuError(code)).
 			WithHint("see whether nvidia-smi works, and whether this container was given a device")

@@ -16,17 +16,40 @@ const (
 type attendPlan struct {
 	wide, single []int32 // items of attend8 and of the kernel for one row: first row, rows, split or -1
 	merges       []int32 // of attendjoin: row, first item of single, items
+	tiles        []int32 // of attendtile, instead of all these: first row, rows
 	rows         int
+}
+
+// tensorPairs and tensorKeys are PAIRS and KEYS of the kernels on tensor cores; tensorDim is the widest head that they take.
+const (
+	tensorPairs = 16
+	tensorKeys  = 128
+	tensorDim   = 128
+)
+
+// tensor says whether attention runs on tensor cores.
+func (d *device) tensor() bool {
+	return d.opts.Precision == BF16 && d.HeadDim%8 == 0 && d.HeadDim <= tensorDim
+}
+
+// headBlocks is the number of blocks of at most size query heads that read one key/value head, over all of these.
+func (s sizes) headBlocks(size int) int {
+	group := s.Heads / s.KVHeads
+	return s.KVHeads * ((group + size - 1) / size)
 }
 
 // planAttention puts neighbouring tokens of a sequence in tiles, and spreads the keys of a long sequence that has one token alone over blocks.
 func (s sizes) planAttention(table, position []int32) *attendPlan {
 	p := &attendPlan{rows: len(table)}
 	tileRows := int32(max(1, widePairs/min(widePairs, s.Heads/s.KVHeads))) //nolint:gosec // at most 8
+	tensorRows := int32(tensorPairs / min(tensorPairs, s.Heads/s.KVHeads)) //nolint:gosec // at most 16
 	for i, n := int32(0), int32(len(table)); i < n; {                      //nolint:gosec // rows of a step
 		end := i + 1
 		for end < n && table[end] == table[i] && position[end] == position[end-1]+1 {
 			end++
+		}
+		for first := i; first < end; first += tensorRows {
+			p.tiles = append(p.tiles, first, min(tensorRows, end-first))
 		}
 		if end > i+1 {
 			for ; i < end; i += tileRows {
@@ -53,12 +76,18 @@ func (s sizes) planAttention(table, position []int32) *attendPlan {
 type attention struct {
 	plan                *attendPlan
 	wide, single, merge buffer
-	parts               buffer
+	parts, tiles        buffer
 }
 
 // load uploads a plan.
 func (a *attention) load(d *device, p *attendPlan) error {
 	a.plan = p
+	if d.tensor() {
+		if err := d.need(&a.tiles, 4*len(p.tiles)); err != nil {
+			return err
+		}
+		return cudart.Upload(d.ctx, a.tiles.at, p.tiles)
+	}
 	for _, u := range []struct {
 		b    *buffer
 		ints []int32
@@ -73,9 +102,15 @@ func (a *attention) load(d *device, p *attendPlan) error {
 	return d.need(&a.parts, len(p.single)/3*d.Heads*(d.HeadDim+2)*4)
 }
 
-// attend runs the plan; args are those that the kernels share, up to the scale.
+// attend runs the plan; args are those that the kernels share: queries, cache, tables, sequence, position; then sizes, up to the scale.
 func (b *batch) attend(a *attention, out, stats cudart.Ptr, args []cudart.Arg) {
 	d, p := b.d, a.plan
+	if d.tensor() {
+		n := len(p.tiles) / 2
+		all := append([]cudart.Arg{out.Arg(), stats.Arg()}, args[:5]...)
+		b.launch(d.k.attendtile, pad(n, 4)/4, d.headBlocks(tensorPairs), threads, append(append(all, a.tiles.at.Arg(), cudart.Int(n)), args[5:]...)...)
+		return
+	}
 	pairs := min(widePairs, d.Heads/d.KVHeads)
 	blocks := d.KVHeads * (pad(d.Heads/d.KVHeads, pairs) / pairs)
 	tile, single := d.k.attend8, d.k.attend8

@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -103,8 +104,14 @@ func emulate(_ string, p Precision) ([]byte, error) {
 		return []byte(library), nil
 	}
 	text := source()
+	tensor, err := kernelFiles.ReadFile("kernels/decode.cu") // of BF16 alone
+	if err != nil {
+		return nil, err
+	}
 	for _, m := range kernelName.FindAllStringSubmatch(source(), -1) {
-		text += "EMULATE(" + m[1] + ")\n"
+		if p == BF16 || !bytes.Contains(tensor, []byte("KERNEL "+m[1]+"(")) {
+			text += "EMULATE(" + m[1] + ")\n"
+		}
 	}
 	file := filepath.Join(emulatorDir, "kernels-"+string(p)+".cpp")
 	if err := os.WriteFile(file, []byte(strings.ReplaceAll(text, "#line 1", "# 1")), 0o600); err != nil {

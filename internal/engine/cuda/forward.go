@@ -75,7 +75,7 @@ func (b *batch) product(y, x cudart.Ptr, m *matrix, rows int) {
 // addNorm adds delta (or nothing, if 0) to x and writes to y the norm of n rows, chosen by index if that is not 0.
 func (b *batch) addNorm(y, x, delta cudart.Ptr, w *matrix, index cudart.Ptr, n int) {
 	d := b.d
-	b.launch(d.k.addnorm, n, 1, threads, y.Arg(), x.Arg(), delta.Arg(), w.at.Arg(), index.Arg(), cudart.Int(d.Hidden), cudart.Int(d.hiddenP),
+	b.launch(d.k.addnorm, n, 1, plainThreads, y.Arg(), x.Arg(), delta.Arg(), w.at.Arg(), index.Arg(), cudart.Int(d.Hidden), cudart.Int(d.hiddenP),
 		cudart.Float(float32(d.RMSEps)))
 }
 
@@ -106,16 +106,14 @@ func (g *gpu) forward(rows []row, tables [][]int32) error {
 		b.addNorm(g.n, g.x, delta, l.norm1, 0, n)
 		delta = g.delta
 		b.product(g.qkv, g.n, l.qkv, n)
-		b.launch(g.k.heads, n, g.Heads+2*g.KVHeads, threads, append(append([]cudart.Arg{
-			g.q.Arg(), g.cache.Arg(), g.qkv.Arg(), l.qNorm.at.Arg(), l.kNorm.at.Arg(), g.cos.Arg(), g.sin.Arg(), g.tables.Arg(), table.Arg(), position.Arg(),
-		}, place...), cudart.Float(float32(g.RMSEps)))...)
+		b.heads(g.q, g.cache, g.qkv, l, g.tables, table, position, place, n)
 		b.attend(&g.attend, g.att, 0, append(append([]cudart.Arg{
 			g.q.Arg(), g.cache.Arg(), g.tables.Arg(), table.Arg(), position.Arg(),
 		}, place...), cudart.Int(g.queriesP), g.scale()))
 		b.product(g.delta, g.att, l.out, n)
 		b.addNorm(g.n, g.x, delta, l.norm2, 0, n)
 		b.product(g.gu, g.n, l.gateUp, n)
-		b.launch(g.k.silumul, n, pad(g.interP, threads)/threads, threads, g.h.Arg(), g.gu.Arg(), cudart.Int(g.Intermediate), cudart.Int(g.interP))
+		b.siluMul(g.h, g.gu, n)
 		b.product(g.delta, g.h, l.down, n)
 	}
 	return b.err
@@ -190,50 +188,33 @@ func (g *gpu) answer(asks []ask) ([]answer, []record, error) {
 		words = append(words, a.words()...)
 		width = max(width, int(a.top))
 	}
-	if err := g.growRecord(width); err != nil {
+	r := &g.results
+	if err := r.grow(&g.device, tile, width); err != nil {
 		return nil, nil, err
 	}
 	b := &batch{d: &g.device}
 	b.err = cudart.Upload(g.ctx, g.asks, words)
-	b.launch(g.k.sample, n, 1, wideThreads, g.answers.Arg(), g.keys.Arg(), g.values.Arg(), g.logits.Arg(), g.asks.Arg(), cudart.Int(g.Vocab), cudart.Int(width))
-	out := make([]uint32, 4*n)
-	keys, values := make([]uint64, n*width), make([]float32, n*width)
+	b.sample(r, g.logits, g.asks, 0, n, 0, 0)
+	host := make([]uint32, r.words(n))
 	if b.err == nil {
-		b.err = cudart.Download(g.ctx, out, g.answers)
+		b.err = cudart.Download(g.ctx, host, r.answers)
 	}
-	if b.err == nil && width > 0 {
-		if b.err = cudart.Download(g.ctx, keys, g.keys); b.err == nil {
-			b.err = cudart.Download(g.ctx, values, g.values)
-		}
+	keys := make([]uint64, n*width)
+	if b.err == nil && width > sortedWidth {
+		b.err = cudart.Download(g.ctx, keys, r.keys)
 	}
 	if b.err != nil {
 		return nil, nil, b.err
 	}
 	answers, records := make([]answer, n), make([]record, n)
 	for i := range answers {
-		answers[i] = answerOf(out[4*i:])
-		if answers[i].bad != 0 {
-			continue
+		answers[i], records[i] = r.read(host, n, i, int(asks[i].top))
+		if answers[i].bad == 0 && int(asks[i].top) > sortedWidth {
+			records[i] = recordOf(keys[i*r.width:][:asks[i].top], records[i].values)
 		}
-		if id := answers[i].id; id < 0 || int(id) >= g.Vocab {
+		if id := answers[i].id; answers[i].bad == 0 && (id < 0 || int(id) >= g.Vocab) {
 			return nil, nil, fault.New(fault.Internal, "cuda.sample", "id %d was drawn from a vocabulary of %d", id, g.Vocab)
-		}
-		if k := int(asks[i].top); k > 0 {
-			records[i] = recordOf(keys[i*width:][:k], values[i*width:][:k])
 		}
 	}
 	return answers, records, nil
-}
-
-// growRecord provides memory for records of a width.
-func (g *gpu) growRecord(width int) error {
-	if width <= g.recordWidth {
-		return nil
-	}
-	g.recordWidth = width
-	// The old memory is freed with everything else: widths grow once or twice in a run.
-	if err := g.alloc(&g.keys, tile*width*8); err != nil {
-		return err
-	}
-	return g.alloc(&g.values, tile*width*4)
 }

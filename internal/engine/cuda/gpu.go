@@ -39,21 +39,19 @@ type device struct {
 // gpu is everything of a sampler that lives on the device.
 type gpu struct {
 	device
-	attend      attention
-	cache       cudart.Ptr
-	pages       int // of the cache
-	seqPages    int // of the longest sequence
-	x, delta    cudart.Ptr
-	n, att, h   cudart.Ptr
-	qkv, q, gu  cudart.Ptr
-	logits      cudart.Ptr // [tile, vocab]
-	ints        cudart.Ptr // tokens, sequences, positions, map: [4, rows]
-	tables      cudart.Ptr // [sequences, seqPages]
-	asks        cudart.Ptr // [tile]
-	answers     cudart.Ptr
-	keys        cudart.Ptr // [tile, width]
-	values      cudart.Ptr
-	recordWidth int
+	attend     attention
+	cache      cudart.Ptr
+	pages      int // of the cache
+	seqPages   int // of the longest sequence
+	x, delta   cudart.Ptr
+	n, att, h  cudart.Ptr
+	qkv, q, gu cudart.Ptr
+	logits     cudart.Ptr // [tile, vocab]
+	ints       cudart.Ptr // tokens, sequences, positions, map: [4, rows]
+	tables     cudart.Ptr // [sequences, seqPages]
+	asks       cudart.Ptr // [tile]
+	results    results
+	decoder    decoder
 }
 
 // checkModel refuses what the kernels cannot do.
@@ -85,7 +83,7 @@ func (d *device) start(c model.Config, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	if d.k, err = load(d.ctx, code); err != nil {
+	if d.k, err = load(d.ctx, code, o.Precision); err != nil {
 		return err
 	}
 	if o.Precision == BF16 && !o.PlainProducts {
@@ -98,7 +96,7 @@ func (d *device) start(c model.Config, o Options) (err error) {
 			return err
 		}
 	}
-	cos, sin := ropeTables(c.RopeTheta, c.HeadDim, c.MaxPosition)
+	cos, sin := ropeTables(c.RopeTheta, c.HeadDim, c.MaxPosition+1) // a step ahead may reach one position too far
 	return errors.Join(d.alloc(&d.cos, 4*len(cos)), d.alloc(&d.sin, 4*len(sin)), cudart.Upload(d.ctx, d.cos, cos), cudart.Upload(d.ctx, d.sin, sin))
 }
 
@@ -128,7 +126,7 @@ func (d *device) alloc(into *cudart.Ptr, bytes int) error {
 
 func (g *gpu) allocate() error {
 	elem, rows := g.opts.Precision.elemBytes(), g.opts.Rows
-	g.seqPages = pad(g.MaxPosition, pageTokens) / pageTokens
+	g.seqPages = pad(g.MaxPosition+1, pageTokens) / pageTokens
 	type need struct {
 		into  *cudart.Ptr
 		bytes int
@@ -146,12 +144,14 @@ func (g *gpu) allocate() error {
 		{&g.ints, 4 * rows * 4},
 		{&g.tables, g.opts.Sequences * g.seqPages * 4},
 		{&g.asks, tile * askBytes},
-		{&g.answers, tile * answerBytes},
 	}
 	for _, n := range needs {
 		if err := g.alloc(n.into, n.bytes); err != nil {
 			return err
 		}
+	}
+	if err := g.decoder.setUp(g); err != nil {
+		return err
 	}
 	return g.allocateCache()
 }
@@ -165,13 +165,13 @@ func (g *gpu) allocateCache() error {
 		if err != nil {
 			return err
 		}
-		g.pages = min(int(free/2)/pageBytes, g.opts.Sequences*g.seqPages)
+		g.pages = min(int(free/2)/pageBytes-1, g.opts.Sequences*g.seqPages)
 	}
-	if g.pages == 0 {
+	if g.pages <= 0 {
 		return fault.New(fault.Exhausted, "cuda.NewSampler", "no memory is left for a page of %d bytes of keys and values", pageBytes).
 			WithHint("use a smaller model or a larger GPU")
 	}
-	return g.alloc(&g.cache, g.pages*pageBytes)
+	return g.alloc(&g.cache, (g.pages+1)*pageBytes) // the last one takes what belongs to no sequence
 }
 
 // ropeTables returns cosine and sine [positions, d/2] of position * theta^(-2i/d), computed in float64.
@@ -186,6 +186,14 @@ func ropeTables(theta float64, d, positions int) (cos, sin []float32) {
 		}
 	}
 	return cos, sin
+}
+
+// close frees everything.
+func (g *gpu) close() error {
+	if g.ctx == nil {
+		return nil
+	}
+	return errors.Join(g.ctx.Sync(), g.decoder.close(), g.device.close())
 }
 
 // close frees everything; the first error is returned.

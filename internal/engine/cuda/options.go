@@ -51,7 +51,7 @@ func (o Options) withDefaults() (Options, error) {
 		return o, fault.New(fault.Invalid, "cuda.Options", "precision %q, %d sequences, %d rows, %d cache tokens, device %d",
 			o.Precision, o.Sequences, o.Rows, o.CacheTokens, o.Device)
 	}
-	o.Rows = pad(max(o.Rows, tile), tile)
+	o.Rows = pad(max(o.Rows, o.Sequences), tile)
 	return o, nil
 }
 

@@ -79,3 +79,32 @@ __device__ inline double blockSumDouble(double v, double *scratch) {
     for (int i = 0; i < warps; i++) sum += scratch[i];
     return sum;
 }
+
+#if STEADY_BF16
+// Tensor cores, in terms that the host knows too (testdata/emulator.h defines STEADY_HOST and these functions).
+struct alignas(16) float4x2 {
+    float v[8];
+};
+#ifndef STEADY_HOST
+// packPair rounds two numbers to BF16, the first in the lower half.
+__device__ inline u32 packPair(float lo, float hi) {
+    u32 r;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
+    return r;
+}
+__device__ inline float power2(float x) {
+    float r;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+    return r;
+}
+// lows and highs join the lower or the upper halves of two words, the first below.
+__device__ inline u32 lows(u32 a, u32 b) { return __byte_perm(a, b, 0x5410); }
+__device__ inline u32 highs(u32 a, u32 b) { return __byte_perm(a, b, 0x7632); }
+// mma16816 adds a [16,16] b [16,8] to c; the lanes hold them as the instruction of that shape says.
+__device__ inline void mma16816(float *c, const u32 *a, u32 b0, u32 b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+#endif
+#endif

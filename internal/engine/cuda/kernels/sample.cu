@@ -30,9 +30,11 @@ struct Ask {
     u32 stream[4];
     u32 position;
     float inverse; // 1/temperature
-    int target;    // an id to score, or -1 to draw
+    int target;    // an id to score, or -1 to draw, or IDLE
     int top;       // width of the record, at most the vocabulary
 };
+
+#define IDLE -2 // nobody asks
 
 struct Answer {
     int id;
@@ -88,25 +90,121 @@ __device__ inline Spread spread(const float *z, int vocab, float inverse, float 
     return out;
 }
 
-// sample draws from each row of logits [rows,vocab] by inverting the distribution in index order, or scores a target, and writes the record of
-// the most probable ids: keys and values [rows,width], most probable first when top <= SORTED, else in any order. One block a row.
-KERNEL sample(Answer *answers, u64 *keys, float *values, const float *logits, const Ask *asks, int vocab, int width) {
+// The sampler reads the logits of a row in chunks of CHUNKED by many blocks: samplemax, samplebound, samplesum, then samplepick, one block a row. GROUP
+// neighbouring logits have one maximum; the record's threshold is a lower bound from these. CANDIDATES bounds the ids that reach it; a row with more, which
+// takes many equal logits, and a record wider than SORTED are searched as a whole.
+#define CHUNKED 4096
+#define GROUP 128
+#define CANDIDATES 1024
+
+// Row is what the kernels of a row of logits tell each other.
+struct Row {
+    float top;
+    u32 bound; // upper half of the rank that ids of the record reach
+    int bad, count;
+};
+
+// samplemax writes tops [rows,groups]: the largest logit of each group, after the temperature, INF when one is not finite. Grid: rows x chunks.
+KERNEL samplemax(float *tops, const float *logits, const Ask *asks, int vocab, int groups) {
+    const float *z = logits + (u64)blockIdx.x * vocab;
+    float inverse = asks[blockIdx.x].inverse;
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
+    for (int group = blockIdx.y * (CHUNKED / GROUP) + warp; group < min(groups, (int)(blockIdx.y + 1) * (CHUNKED / GROUP)); group += warps) {
+        float top = -INF;
+#pragma unroll
+        for (int i = 0; i < GROUP / 32; i++) {
+            int at = group * GROUP + 32 * i + lane;
+            if (at >= vocab) break;
+            float v = scaled(z, at, inverse);
+            top = fabsf(v) < INF ? fmaxf(top, v) : INF;
+        }
+        top = warpMax(top);
+        if (lane == 0) tops[(u64)blockIdx.x * groups + group] = top;
+    }
+}
+
+// samplebound finds a row's largest logit and a bound that its ask.top largest logits reach: of as many groups the largest does, and 16 bits of a
+// number are enough. One block a row.
+KERNEL samplebound(Row *rows, const float *tops, const Ask *asks, int groups) {
     __shared__ float scratch[WARPS];
-    __shared__ double sums[SEGMENTS], weighted[SEGMENTS], part[32];
+    tops += (u64)blockIdx.x * groups;
+    int need = asks[blockIdx.x].top;
+    float top = -INF;
+    for (int i = threadIdx.x; i < groups; i += blockDim.x) top = fmaxf(top, tops[i]);
+    top = blockMax(top, scratch);
+    u32 bound = 0;
+    if (need > 0 && need <= groups)
+        for (u32 bit = 1u << 31; bit >= 1u << 16; bit >>= 1) {
+            float count = 0;
+            for (int i = threadIdx.x; i < groups; i += blockDim.x)
+                if ((u32)(rank(tops[i], 0) >> 32) >= (bound | bit)) count += 1;
+            if (blockSum(count, scratch) >= (float)need) bound |= bit;
+        }
+    if (threadIdx.x != 0) return;
+    Row r = {top, bound, top == INF, 0};
+    rows[blockIdx.x] = r;
+}
+
+// samplesum writes the sums [rows,2,segments] of spread, and the ranks [rows,CANDIDATES] of ids that reach the bound, in any order. Grid: rows x chunks.
+KERNEL samplesum(double *sums, u64 *candidates, Row *rows, const float *logits, const Ask *asks, int vocab) {
+    const float *z = logits + (u64)blockIdx.x * vocab;
+    Row *row = rows + blockIdx.x;
+    if (row->bad) return;
+    float inverse = asks[blockIdx.x].inverse, top = row->top;
+    u32 bound = row->bound;
+    bool record = asks[blockIdx.x].top > 0;
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5, segments = (vocab + SEGMENT - 1) / SEGMENT;
+    for (int s = blockIdx.y * (CHUNKED / SEGMENT) + warp; s < min(segments, (int)(blockIdx.y + 1) * (CHUNKED / SEGMENT)); s += warps) {
+        double sum = 0, weight = 0;
+#pragma unroll 8
+        for (int i = s * SEGMENT + lane; i < min(vocab, (s + 1) * SEGMENT); i += 32) {
+            float v = scaled(z, i, inverse), shifted = v - top, e = expf(shifted);
+            sum += e;
+            weight += (double)e * shifted;
+            if (!record) continue;
+            u64 key = rank(v, i);
+            if ((u32)(key >> 32) < bound) continue;
+            int at = atomicAdd(&row->count, 1);
+            if (at < CANDIDATES) candidates[(u64)blockIdx.x * CANDIDATES + at] = key;
+        }
+        sum = warpSumDouble(sum);
+        weight = warpSumDouble(weight);
+        if (lane == 0) {
+            sums[(u64)blockIdx.x * 2 * segments + s] = sum;
+            sums[((u64)blockIdx.x * 2 + 1) * segments + s] = weight;
+        }
+    }
+}
+
+// samplepick draws from each row of logits [rows,vocab] by inverting the distribution in index order, or scores a target, and writes the record of
+// the most probable ids: ids and values [rows,width], most probable first; keys [rows,width] are scratch and needed for records wider than SORTED, which
+// come in any order. If tokens is not null, the row moves on by its new token. One block of 256 threads a row.
+KERNEL samplepick(Answer *answers, int *ids, float *values, u64 *keys, const Row *rows, const double *rowSums, const u64 *candidates,
+                  const float *logits, Ask *asks, int vocab, int width, int *tokens, int *positions) {
+    __shared__ double sums[SEGMENTS], part[32];
     __shared__ int chosen, count, histogram[256], bin, remaining;
     __shared__ u64 sorted[SORTED];
     const float *z = logits + (u64)blockIdx.x * vocab;
     Ask ask = asks[blockIdx.x];
+    Row row = rows[blockIdx.x];
     Answer *answer = answers + blockIdx.x;
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, segments = (vocab + SEGMENT - 1) / SEGMENT;
 
-    Spread all = spread(z, vocab, ask.inverse, scratch, sums, weighted);
-    if (all.bad) {
+    if (row.bad || ask.target == IDLE) {
         if (threadIdx.x == 0) answer->bad = 1;
         return;
     }
-    float top = all.top, logSum = all.logSum;
-    double total = all.total, weight = all.weight;
+    const double *from = rowSums + (u64)blockIdx.x * 2 * segments;
+    for (int s = threadIdx.x; s < segments; s += blockDim.x) sums[s] = from[s];
+    __syncthreads();
+    // All threads go the same way through the few sums, so that nothing has to be handed round; the order is that of spread.
+    float top = row.top;
+    double total = 0, weight = 0;
+    for (int s = 0; s < segments; s++) {
+        total += sums[s];
+        weight += from[segments + s];
+    }
+    float logSum = (float)log(total);
 
     int id = ask.target;
     if (id < 0) {
@@ -158,44 +256,54 @@ KERNEL sample(Answer *answers, u64 *keys, float *values, const float *logits, co
         answer->logProb = scaled(z, id, ask.inverse) - top - logSum;
         answer->entropy = (float)(log(total) - weight / total);
         answer->bad = 0;
+        if (tokens) {
+            tokens[blockIdx.x] = id;
+            positions[blockIdx.x]++;
+            asks[blockIdx.x].position++;
+        }
     }
     if (ask.top == 0) return;
-
-    // The key of the top-th largest: 8 bits at a time from above, until a bin is taken whole.
-    u64 prefix = 0;
-    int shift = 56, need = ask.top;
-    for (;; shift -= 8) {
-        __syncthreads();
-        for (int i = threadIdx.x; i < 256; i += blockDim.x) histogram[i] = 0;
-        __syncthreads();
-        for (int i = threadIdx.x; i < vocab; i += blockDim.x) {
-            u64 key = rank(scaled(z, i, ask.inverse), i);
-            if (shift == 56 || key >> (shift + 8) == prefix) atomicAdd(&histogram[(key >> shift) & 255], 1);
-        }
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            int b = 255, left = need;
-            while (histogram[b] < left) left -= histogram[b--];
-            bin = b;
-            remaining = left;
-            count = 0;
-        }
-        __syncthreads();
-        prefix = prefix << 8 | (u64)bin;
-        need = remaining;
-        if (histogram[bin] == need || shift == 0) break;
-    }
-    u64 threshold = prefix << shift;
-    int size = 1;
-    while (size < ask.top) size <<= 1;
+    int size = 1, have = ask.top;
     bool sort = ask.top <= SORTED;
     u64 *to = sort ? sorted : keys + (u64)blockIdx.x * width;
-    for (int i = threadIdx.x; i < vocab; i += blockDim.x) {
-        u64 key = rank(scaled(z, i, ask.inverse), i);
-        if (key >= threshold) to[atomicAdd(&count, 1)] = key;
+    if (sort && row.count <= CANDIDATES && row.count >= ask.top) {
+        have = row.count;
+        for (int i = threadIdx.x; i < have; i += blockDim.x) sorted[i] = candidates[(u64)blockIdx.x * CANDIDATES + i];
+    } else {
+
+        // The key of the top-th largest: 8 bits at a time from above, until a bin is taken whole.
+        u64 prefix = 0;
+        int shift = 56, need = ask.top;
+        for (;; shift -= 8) {
+            __syncthreads();
+            for (int i = threadIdx.x; i < 256; i += blockDim.x) histogram[i] = 0;
+            __syncthreads();
+            for (int i = threadIdx.x; i < vocab; i += blockDim.x) {
+                u64 key = rank(scaled(z, i, ask.inverse), i);
+                if (shift == 56 || key >> (shift + 8) == prefix) atomicAdd(&histogram[(key >> shift) & 255], 1);
+            }
+            __syncthreads();
+            if (threadIdx.x == 0) {
+                int b = 255, left = need;
+                while (histogram[b] < left) left -= histogram[b--];
+                bin = b;
+                remaining = left;
+                count = 0;
+            }
+            __syncthreads();
+            prefix = prefix << 8 | (u64)bin;
+            need = remaining;
+            if (histogram[bin] == need || shift == 0) break;
+        }
+        u64 threshold = prefix << shift;
+        for (int i = threadIdx.x; i < vocab; i += blockDim.x) {
+            u64 key = rank(scaled(z, i, ask.inverse), i);
+            if (key >= threshold) to[atomicAdd(&count, 1)] = key;
+        }
     }
     if (sort) {
-        for (int i = ask.top + threadIdx.x; i < size; i += blockDim.x) sorted[i] = 0;
+        while (size < have) size <<= 1;
+        for (int i = have + threadIdx.x; i < size; i += blockDim.x) sorted[i] = 0;
         // Bitonic, descending; keys are distinct, so the order in which they came does not matter.
         for (int span = 2; span <= size; span <<= 1)
             for (int step = span >> 1; step > 0; step >>= 1) {
@@ -214,7 +322,7 @@ KERNEL sample(Answer *answers, u64 *keys, float *values, const float *logits, co
     __syncthreads();
     for (int i = threadIdx.x; i < ask.top; i += blockDim.x) {
         u64 key = to[i];
-        keys[(u64)blockIdx.x * width + i] = key;
+        ids[(u64)blockIdx.x * width + i] = (int)~(u32)key;
         values[(u64)blockIdx.x * width + i] = scaled(z, (int)~(u32)key, ask.inverse) - top - logSum;
     }
 }

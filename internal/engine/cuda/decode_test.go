@@ -1,0 +1,105 @@
+//go:build cuda
+
+package cuda
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/steadyrl/steady/internal/engine"
+	"github.com/steadyrl/steady/internal/model"
+	"github.com/steadyrl/steady/internal/rng"
+)
+
+// The decoder's steps against the pass of many rows: the same token, log-probability and record bits for the same tokens, for lanes of different
+// lengths on both sides of a border of partial results, with idle rows beside them, and when a step is started before the one before is read.
+func TestDecoder_sameBitsAsForward(t *testing.T) {
+	o := options(t, BF16)
+	for _, heads := range []int{2, 6, 9} { // one head a key/value head, three, and more than eight
+		c := model.Config{Vocab: 1100, Hidden: 24, Layers: 2, Heads: heads, KVHeads: 2, HeadDim: 40, Intermediate: 24, MaxPosition: 200, RMSEps: 1e-6, RopeTheta: 1e4, TieEmbedding: true}
+		if heads == 9 {
+			c.KVHeads, c.HeadDim = 1, 128
+		}
+		o.Sequences = 8
+		onGPU(t, c, o, func(g *gpu) {
+			if err := g.w.upload(g.ctx, g.w.stage(BF16, weightsOf(c, 8, 0.3))); err != nil {
+				t.Fatal(err)
+			}
+			lengths := []int{3, 126, 40}
+			const steps, top = 5, 7
+			var lanes []lane
+			var tokens, tables [][]int32
+			var want []engine.Token
+			page := int32(0)
+			for i, n := range lengths {
+				tokens = append(tokens, ids(n, c.Vocab, i))
+				var pages []int32
+				for range (n+steps)/pageTokens + 1 {
+					pages = append(pages, page)
+					page++
+				}
+				tables = append(tables, pages)
+			}
+			asked := func(i int, pos int) ask {
+				st := rng.New(4, rng.Train, i)
+				return ask{stream: [4]uint32{st.Key[0], st.Key[1], st.Nonce[0], st.Nonce[1]}, position: uint32(pos), inverse: 1.25, target: -1, top: top}
+			}
+			for step := range steps {
+				for i := range lengths {
+					var rows []row
+					first := 0
+					if step > 0 {
+						first = len(tokens[i]) - 1
+					}
+					for p := first; p < len(tokens[i]); p++ {
+						rows = append(rows, row{tokens[i][p], 0, int32(p)})
+					}
+					if step == 0 { // what a decoder takes over: all but the last token
+						last := len(tokens[i]) - 1
+						lanes = append(lanes, lane{tokens[i][last], int32(last), tables[i], asked(i, last+1)})
+					}
+					if err := g.forward(rows, tables[i:i+1]); err != nil {
+						t.Fatal(err)
+					}
+					answers, records, err := g.sample([]int32{int32(len(rows) - 1)}, []ask{asked(i, len(tokens[i]))})
+					if err != nil {
+						t.Fatal(err)
+					}
+					a := answers[0]
+					want = append(want, engine.Token{ID: a.id, LogProb: a.logProb, Entropy: a.entropy, TopIDs: records[0].ids, TopLogProbs: records[0].values})
+					tokens[i] = append(tokens[i], a.id)
+				}
+			}
+			tops := []int32{top, top, top}
+			for _, ahead := range []int{0, 1} {
+				if err := g.load(lanes); err != nil {
+					t.Fatal(err)
+				}
+				var flying []step
+				for started, read := 0, 0; read < steps; {
+					for ; started < steps && started <= read+ahead; started++ {
+						s, err := g.begin(len(lanes), 126+started, top)
+						if err != nil {
+							t.Fatal(err)
+						}
+						flying = append(flying, s)
+					}
+					answers, records, err := g.finish(flying[0], tops)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for i, a := range answers {
+						w := want[read*len(lanes)+i]
+						if a.bad != 0 || a.id != w.ID || math.Float32bits(a.logProb) != math.Float32bits(w.LogProb) || a.entropy != w.Entropy ||
+							!slices.Equal(records[i].ids, w.TopIDs) || !slices.Equal(records[i].values, w.TopLogProbs) {
+							t.Errorf("%d heads, %d ahead, step %d, lane %d: %+v %v, want %+v", heads, ahead, read, i, a, records[i], w)
+						}
+					}
+					flying = flying[1:]
+					read++
+				}
+			}
+		})
+	}
+}
