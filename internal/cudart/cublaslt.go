@@ -10,17 +10,19 @@ import (
 
 // Values of the interface that are used here, from its documentation.
 const (
-	ltCompute32F     = 68
-	ltReal32F        = 0
-	ltRealBF16       = 14
-	ltDescTransA     = 3
-	ltDescTransB     = 4
-	ltPrefWorkspace  = 1
-	ltPrefReduction  = 3 // mask of reduction schemes; 0 allows none, so no split of the inner dimension
-	ltResultBytes    = 96
-	ltResultState    = 18
-	ltWorkspaceBytes = 64 << 20
-	ltCandidates     = 8 // of algorithms
+	ltCompute32F      = 68
+	ltReal32F         = 0
+	ltRealBF16        = 14
+	ltDescTransA      = 3
+	ltDescTransB      = 4
+	ltPrefWorkspace   = 1
+	ltPrefReduction   = 3 // mask of reduction schemes
+	ltOutOfPlace      = 2 // parts of a split inner dimension are stored apart and added in a fixed order; others add in the order in which they come
+	ltResultBytes     = 96
+	ltResultWorkspace = 8 // word
+	ltResultState     = 18
+	ltWorkspaceBytes  = 64 << 20
+	ltCandidates      = 8 // of algorithms
 )
 
 // BLAS is cuBLASLt on one context, for products of BF16 matrices with float32 sums.
@@ -121,8 +123,7 @@ type Shape struct {
 }
 
 // Plan is a product of one shape. It begins with the algorithm that the library's rules put first and keeps it unless Use or SetAlgorithm chooses
-// another, without a split of the inner dimension: a row of
-// y or dx depends on that row of x or dy and on W only.
+// another; where it splits the inner dimension, it adds the parts in a fixed order. So a row of y or dx depends on that row of x or dy and on W only.
 type Plan struct {
 	Shape
 	b                *BLAS
@@ -192,7 +193,7 @@ func (b *BLAS) NewPlan(s Shape) (p *Plan, err error) {
 	var pref uintptr
 	made("preference", &pref, b.prefCreate)
 	set("workspace", b.prefSet, pref, ltPrefWorkspace, ltWorkspaceBytes, 8)
-	set("reduction", b.prefSet, pref, ltPrefReduction, 0, 4)
+	set("reduction", b.prefSet, pref, ltPrefReduction, ltOutOfPlace, 4)
 	if err != nil {
 		return p, err
 	}

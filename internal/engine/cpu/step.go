@@ -3,30 +3,24 @@ package cpu
 import (
 	"slices"
 
-	"github.com/steadyrl/steady/internal/engine"
+	"github.com/steadyrl/steady/internal/engine/batched"
 )
 
 // prefillRows bounds the prompt tokens that one worker computes in one step, so that running sequences are not
 // held up for long and buffers stay small. It never changes results.
 const prefillRows = 512
 
-// chunk is the work of one sequence in one step: tokens [first, first+n).
+// chunk is the work of one sequence in one step, and the row in the worker's buffers where it begins.
 type chunk struct {
-	s        *sequence
-	first, n int
-	row      int // first row in the worker's buffers
-	full     []*page
-	tok      engine.Token // result if the chunk reaches the end of the known tokens
-	err      error
+	*batched.Chunk
+	row int
 }
-
-// sampled reports whether the chunk ends at the last known token, so that the next one is drawn.
-func (c *chunk) sampled() bool { return c.first+c.n == len(c.s.tokens) }
 
 // worker computes the rows of its chunks through all layers with its own buffers.
 type worker struct {
 	*core
 	version    int
+	pages      [][]float32 // of the device: per layer and head transposed keys [HD][32], values [32][HD]
 	rows       int
 	chunks     []*chunk
 	x, x1      []float32 // [rows, D]
@@ -49,33 +43,16 @@ func newWorker(c *core) *worker {
 	return w
 }
 
-// plan chooses each sequence's chunk of this step and spreads the chunks over the workers.
-func (s *Sampler) plan(runnable []*sequence) []*chunk {
-	budget := prefillRows * len(s.workers)
-	var chunks []*chunk
-	for _, seq := range runnable {
-		if !s.cache.adopt(seq) {
-			continue
-		}
-		n := len(seq.tokens) - seq.done
-		if n > 1 {
-			n = min(n, budget)
-			budget -= n
-		}
-		if n > 0 {
-			chunks = append(chunks, &chunk{s: seq, first: seq.done, n: n, full: s.cache.extend(seq, n)})
-		}
-	}
-	for _, w := range s.workers {
+// spread gives the chunks of a step to the workers.
+func (d *device) spread(chunks []*batched.Chunk) {
+	for _, w := range d.workers {
 		w.chunks, w.rows = w.chunks[:0], 0
 	}
 	for _, c := range chunks {
-		w := slices.MinFunc(s.workers, func(a, b *worker) int { return a.rows - b.rows })
-		c.row = w.rows
-		w.rows += c.n
-		w.chunks = append(w.chunks, c)
+		w := slices.MinFunc(d.workers, func(a, b *worker) int { return a.rows - b.rows })
+		w.chunks = append(w.chunks, &chunk{c, w.rows})
+		w.rows += c.N
 	}
-	return chunks
 }
 
 // compute runs the worker's chunks through the model and draws or scores what is due.
@@ -87,7 +64,7 @@ func (w *worker) compute() {
 	w.qkv, w.qk, w.attn = grow(w.qkv, w.rows*w.QKV), grow(w.qk, w.rows*w.QK), grow(w.attn, w.rows*w.Q)
 	embed := w.w.rows[w.embed]
 	for _, c := range w.chunks {
-		for i, id := range c.s.tokens[c.first : c.first+c.n] {
+		for i, id := range c.Seq.Tokens[c.First : c.First+c.N] {
 			copy(w.x[(c.row+i)*w.D:][:w.D], embed[int(id)*w.D:])
 		}
 	}
@@ -111,11 +88,11 @@ func (w *worker) compute() {
 
 // store normalises and rotates the chunk's heads and writes its keys and values to the sequence's pages.
 func (w *worker) store(c *chunk, layer int) {
-	for i := range c.n {
-		row, pos := c.row+i, c.first+i
+	for i := range c.N {
+		row, pos := c.row+i, c.First+i
 		qk, qkv := w.qk[row*w.QK:][:w.QK], w.qkv[row*w.QKV:][:w.QKV]
 		w.heads(qk, qkv, w.rqk, pos, layer)
-		data, slot := c.s.pages[pos/pageTokens].data, pos%pageTokens
+		data, slot := w.pages[c.Seq.Pages[pos/pageTokens]], pos%pageTokens
 		for h := range w.cfg.KVHeads {
 			at := (layer*w.cfg.KVHeads + h) * 2 * pageTokens * w.HD
 			keys, values := data[at:][:pageTokens*w.HD], data[at+pageTokens*w.HD:][:pageTokens*w.HD]
@@ -130,25 +107,25 @@ func (w *worker) store(c *chunk, layer int) {
 // attendChunk runs attention of a chunk's rows over the sequence's pages. A single row takes the query heads of a
 // key/value head together; several rows take blocks of positions of one head.
 func (w *worker) attendChunk(c *chunk, layer int) {
-	pages := (c.first + c.n + pageTokens - 1) / pageTokens
+	pages := (c.First + c.N + pageTokens - 1) / pageTokens
 	w.kv.scores, w.kv.vs = grow(w.kv.scores, attendRows*pages*pageTokens), w.HD
 	for h := range w.cfg.KVHeads {
 		w.kv.k, w.kv.v = w.kv.k[:0], w.kv.v[:0]
 		at := (layer*w.cfg.KVHeads + h) * 2 * pageTokens * w.HD
-		for _, p := range c.s.pages[:pages] {
-			w.kv.k = append(w.kv.k, p.data[at:])
-			w.kv.v = append(w.kv.v, p.data[at+pageTokens*w.HD:])
+		for _, p := range c.Seq.Pages[:pages] {
+			w.kv.k = append(w.kv.k, w.pages[p][at:])
+			w.kv.v = append(w.kv.v, w.pages[p][at+pageTokens*w.HD:])
 		}
 		q, out := w.qk[c.row*w.QK+h*w.group*w.HD:], w.attn[c.row*w.Q+h*w.group*w.HD:]
-		if c.n == 1 {
+		if c.N == 1 {
 			for g := 0; g < w.group; g += attendRows {
-				w.attend(w.kv, q[g*w.HD:], w.HD, min(attendRows, w.group-g), c.first, 0, out[g*w.HD:], w.HD, nil, nil, 0)
+				w.attend(w.kv, q[g*w.HD:], w.HD, min(attendRows, w.group-g), c.First, 0, out[g*w.HD:], w.HD, nil, nil, 0)
 			}
 			continue
 		}
 		for g := range w.group {
-			for i := 0; i < c.n; i += attendRows {
-				w.attend(w.kv, q[i*w.QK+g*w.HD:], w.QK, min(attendRows, c.n-i), c.first+i, 1, out[i*w.Q+g*w.HD:], w.Q, nil, nil, 0)
+			for i := 0; i < c.N; i += attendRows {
+				w.attend(w.kv, q[i*w.QK+g*w.HD:], w.QK, min(attendRows, c.N-i), c.First+i, 1, out[i*w.Q+g*w.HD:], w.Q, nil, nil, 0)
 			}
 		}
 	}
@@ -159,20 +136,20 @@ func (w *worker) draw() {
 	due := make([]*chunk, 0, rowBlock)
 	flush := func() {
 		for i, c := range due {
-			copy(w.tmp[i*w.D:][:w.D], w.x[(c.row+c.n-1)*w.D:])
+			copy(w.tmp[i*w.D:][:w.D], w.x[(c.row+c.N-1)*w.D:])
 		}
 		w.classify(w.tmp, len(due))
 		for i, c := range due {
-			c.tok, c.err = w.pick(w.logits[i*w.V:][:w.V], &c.s.gen.req, len(c.s.tokens), w.version)
+			c.Token, c.Err = w.pick(w.logits[i*w.V:][:w.V], &c.Seq.Req, len(c.Seq.Tokens), w.version)
 		}
 		due = due[:0]
 	}
 	for _, c := range w.chunks {
-		if c.s.gen.score {
+		if c.Seq.Score {
 			w.score(c)
 			continue
 		}
-		if c.sampled() {
+		if c.Last() {
 			due = append(due, c)
 		}
 		if len(due) == rowBlock {
@@ -184,20 +161,20 @@ func (w *worker) draw() {
 
 // score appends the log-probabilities of the tokens that follow the chunk's rows.
 func (w *worker) score(c *chunk) {
-	for i := 0; i < c.n; i += rowBlock {
-		m := min(rowBlock, c.n-i)
+	for i := 0; i < c.N; i += rowBlock {
+		m := min(rowBlock, c.N-i)
 		w.classify(w.x[(c.row+i)*w.D:], m)
 		for r := range m {
-			pos := c.first + i + r + 1
-			if pos == len(c.s.tokens) {
+			pos := c.First + i + r + 1
+			if pos == len(c.Seq.Tokens) {
 				return
 			}
-			lp, err := w.scoreRow(w.logits[r*w.V:][:w.V], c.s.tokens[pos])
+			lp, err := w.scoreRow(w.logits[r*w.V:][:w.V], c.Seq.Tokens[pos])
 			if err != nil {
-				c.err = err
+				c.Err = err
 				return
 			}
-			c.s.scores = append(c.s.scores, lp)
+			c.Seq.Scores = append(c.Seq.Scores, lp)
 		}
 	}
 }

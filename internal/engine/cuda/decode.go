@@ -204,11 +204,7 @@ func (g *gpu) finish(s step, tops []int32) ([]answer, []record, error) {
 func (g *gpu) steps(key stepKey) error {
 	b, d, n := &batch{d: &g.device}, &g.decoder, key.rows
 	b.launch(g.k.embed, n, 1, threads, g.x.Arg(), g.w.embed.at.Arg(), d.tokens.Arg(), cudart.Int(g.Hidden), cudart.Int(g.hiddenP))
-	split, most := g.k.attendsplit, 8
-	if g.Heads/g.KVHeads > most {
-		split, most = g.k.attendsplit16, tensorPairs
-	}
-	warps := n * g.headBlocks(most) * key.splits
+	warps := n * g.headBlocks(8) * key.splits
 	var delta cudart.Ptr
 	for i, l := range g.w.layers {
 		place := []cudart.Arg{cudart.Int(g.seqPages), cudart.Int(i), cudart.Int(g.Layers), cudart.Int(g.Heads), cudart.Int(g.KVHeads), cudart.Int(g.HeadDim)}
@@ -216,10 +212,10 @@ func (g *gpu) steps(key stepKey) error {
 		delta = g.delta
 		b.product(g.qkv, g.n, l.qkv, n)
 		b.heads(g.q, g.cache, g.qkv, l, d.tables, 0, d.positions, place, n)
-		b.launch(split, pad(warps, 4)/4, 1, threads, append(append([]cudart.Arg{
+		b.launch(g.k.attendsplit, pad(warps, 4)/4, 1, threads, append(append([]cudart.Arg{
 			d.parts.at.Arg(), d.partStats.at.Arg(), g.q.Arg(), g.cache.Arg(), d.tables.Arg(), d.positions.Arg(), cudart.Int(n), cudart.Int(key.splits),
 		}, place...), g.scale())...)
-		b.launch(g.k.attendfold, n, g.Heads, threads, g.att.Arg(), d.parts.at.Arg(), d.partStats.at.Arg(), d.positions.Arg(), cudart.Int(key.splits),
+		b.launch(g.k.attendfold, n, pad(g.Heads, threads/32)/(threads/32), threads, g.att.Arg(), d.parts.at.Arg(), d.partStats.at.Arg(), d.positions.Arg(), cudart.Int(key.splits),
 			cudart.Int(g.Heads), cudart.Int(g.HeadDim), cudart.Int(g.queriesP))
 		b.product(g.delta, g.att, l.out, n)
 		b.addNorm(g.n, g.x, delta, l.norm2, 0, n)
@@ -231,7 +227,7 @@ func (g *gpu) steps(key stepKey) error {
 	for first := 0; first < n; first += tile {
 		rows := min(tile, n-first)
 		b.product(g.logits, g.n.Add(first*g.hiddenP*g.opts.Precision.elemBytes()), g.w.head, rows)
-		b.sampleOf(&d.results, g.logits, d.asks, first, rows, n, key.width, d.tokens, d.positions)
+		b.sample(&d.results, g.logits, d.asks, first, rows, n, key.width, d.tokens, d.positions)
 	}
 	return b.err
 }

@@ -4,7 +4,7 @@
 // a folder by a digest of source, architecture and compiler. Matrix products of BF16 run in cuBLASLt where it is found, others in a plain kernel.
 //
 // Reproducibility: every kernel computes a row from that row alone in a fixed order; cuBLASLt gets row blocks of one fixed size and one algorithm a shape,
-// without a split of the inner dimension. So a request has the same tokens and record bits whatever else is in the batch, and a scored token the bits
+// which adds parts of a split inner dimension in a fixed order. So a request has the same tokens and record bits whatever else is in the batch, and a scored token the bits
 // of the sampled one. Bits may differ between kinds of GPU and versions of the libraries.
 //
 // Training has two forms. In BF16, for heads 128 wide, products take all rows of a micro-batch at once, attention runs in cuDNN over packed sequences, and

@@ -146,12 +146,6 @@ func answerOf(w []uint32) answer {
 	return answer{int32(w[0]), math.Float32frombits(w[1]), math.Float32frombits(w[2]), int32(w[3])} //nolint:gosec // bits
 }
 
-// record is the most probable ids of a row, most probable first.
-type record struct {
-	ids    []int32
-	values []float32
-}
-
 // sample answers asks for the rows with these indices among those of the last forward; a row may be named once after each forward.
 func (g *gpu) sample(index []int32, asks []ask) ([]answer, []record, error) {
 	answers, records := make([]answer, 0, len(asks)), make([]record, 0, len(asks))
@@ -194,24 +188,17 @@ func (g *gpu) answer(asks []ask) ([]answer, []record, error) {
 	}
 	b := &batch{d: &g.device}
 	b.err = cudart.Upload(g.ctx, g.asks, words)
-	b.sample(r, g.logits, g.asks, 0, n, 0, 0)
+	b.sample(r, g.logits, g.asks, 0, n, n, r.width, 0, 0)
 	host := make([]uint32, r.words(n))
 	if b.err == nil {
 		b.err = cudart.Download(g.ctx, host, r.answers)
-	}
-	keys := make([]uint64, n*width)
-	if b.err == nil && width > sortedWidth {
-		b.err = cudart.Download(g.ctx, keys, r.keys)
 	}
 	if b.err != nil {
 		return nil, nil, b.err
 	}
 	answers, records := make([]answer, n), make([]record, n)
 	for i := range answers {
-		answers[i], records[i] = r.read(host, n, i, int(asks[i].top))
-		if answers[i].bad == 0 && int(asks[i].top) > sortedWidth {
-			records[i] = recordOf(keys[i*r.width:][:asks[i].top], records[i].values)
-		}
+		answers[i], records[i] = readRow(host, n, i, int(asks[i].top), r.width)
 		if id := answers[i].id; answers[i].bad == 0 && (id < 0 || int(id) >= g.Vocab) {
 			return nil, nil, fault.New(fault.Internal, "cuda.sample", "id %d was drawn from a vocabulary of %d", id, g.Vocab)
 		}

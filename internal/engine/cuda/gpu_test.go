@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"testing"
@@ -363,7 +364,7 @@ func benchOptions(b *testing.B) Options {
 	if err := cudart.Load(os.Getenv("STEADY_CUDA_DRIVER")); err != nil {
 		b.Skip(err)
 	}
-	return Options{NVRTC: os.Getenv("STEADY_NVRTC"), CUBLASLt: os.Getenv("STEADY_CUBLASLT")}
+	return Options{NVRTC: os.Getenv("STEADY_NVRTC"), CUBLASLt: os.Getenv("STEADY_CUBLASLT"), KernelDir: filepath.Join(emulatorDir, "kernels")}
 }
 
 // BenchmarkGenerate measures the whole sampler with cheap random weights: 64 sequences, prompts of 256, 64 new tokens each, a record of 128.
@@ -372,7 +373,14 @@ func BenchmarkGenerate(b *testing.B) {
 	for _, shape := range shapes {
 		b.Run(shape.name, func(b *testing.B) {
 			c := shape.cfg
-			s := sampler(b, c, o, cheapWeights(c))
+			s, err := NewSampler(c, o)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.Cleanup(func() { _ = s.Close() })
+			if err := s.(*Sampler).Swap(b.Context(), 0, randomWeights(1)); err != nil {
+				b.Fatal(err)
+			}
 			const sequences, prompt, generated = 64, 256, 64
 			for b.Loop() {
 				begin, done := time.Now(), make(chan error)

@@ -19,7 +19,7 @@ import (
 var kernelFiles embed.FS
 
 // kernelOrder is the order in which the sources are joined.
-var kernelOrder = []string{"prelude.cu", "layer.cu", "attention.cu", "decode.cu", "gemm.cu", "sample.cu", "train.cu", "fast.cu"}
+var kernelOrder = []string{"prelude.cu", "layer.cu", "attention.cu", "decode.cu", "gemm.cu", "sample.cu", "fill.cu", "train.cu", "fast.cu"}
 
 // Source is the text of all kernels.
 func source() string {
@@ -105,11 +105,11 @@ func keep(dir, name string, data []byte) error {
 // kernels are the functions of a loaded module, by name.
 type kernels struct {
 	module                                        *cudart.Module
-	embed, addnorm, heads, silumul, gemm          *cudart.Function
+	embed, addnorm, heads, silumul, gemm, fill    *cudart.Function
 	samplemax, samplebound, samplesum, samplepick *cudart.Function
 	// Tensor cores: of BF16 alone.
-	attendsplit, attendsplit16, attendfold, attendtile *cudart.Function
-	attend2, attend4, attend8, attendwide, attendjoin  *cudart.Function
+	attendsplit, attendfold, attendtile               *cudart.Function
+	attend2, attend4, attend8, attendwide, attendjoin *cudart.Function
 	// Of the trainer alone.
 	add, narrow, gemmgrad, normgrad, columnpart, columnsum, silugrad, headsgrad, attendgradq, attendgradkv, embedgrad, loss, squares,
 	publish, adamw *cudart.Function
@@ -122,7 +122,7 @@ func load(ctx *cudart.Context, code []byte, p Precision) (*kernels, error) {
 	}
 	k := &kernels{module: m}
 	for name, f := range map[string]**cudart.Function{
-		"embed": &k.embed, "addnorm": &k.addnorm, "heads": &k.heads, "silumul": &k.silumul, "attend2": &k.attend2, "attend4": &k.attend4, "attend8": &k.attend8, "attendwide": &k.attendwide, "attendjoin": &k.attendjoin, "gemm": &k.gemm,
+		"embed": &k.embed, "addnorm": &k.addnorm, "heads": &k.heads, "silumul": &k.silumul, "attend2": &k.attend2, "attend4": &k.attend4, "attend8": &k.attend8, "attendwide": &k.attendwide, "attendjoin": &k.attendjoin, "gemm": &k.gemm, "fill": &k.fill,
 		"samplemax": &k.samplemax, "samplebound": &k.samplebound, "samplesum": &k.samplesum, "samplepick": &k.samplepick,
 		"add": &k.add, "narrow": &k.narrow, "gemmgrad": &k.gemmgrad, "normgrad": &k.normgrad, "columnpart": &k.columnpart, "columnsum": &k.columnsum,
 		"silugrad": &k.silugrad, "headsgrad": &k.headsgrad, "attendgradq": &k.attendgradq, "attendgradkv": &k.attendgradkv, "embedgrad": &k.embedgrad,
@@ -136,7 +136,7 @@ func load(ctx *cudart.Context, code []byte, p Precision) (*kernels, error) {
 		return k, nil
 	}
 	for name, f := range map[string]**cudart.Function{
-		"attendsplit": &k.attendsplit, "attendsplit16": &k.attendsplit16, "attendfold": &k.attendfold, "attendtile": &k.attendtile,
+		"attendsplit": &k.attendsplit, "attendfold": &k.attendfold, "attendtile": &k.attendtile,
 	} {
 		if *f, err = m.Function(name, 0); err != nil {
 			return nil, err

@@ -7,23 +7,23 @@ import (
 	"slices"
 )
 
-// recordOf turns the sampler's keys and their log-probabilities into a record. Wide records come in any order.
-func recordOf(keys []uint64, values []float32) record {
-	type entry struct {
-		key   uint64
-		value float32
+// record is the most probable ids of a row, most probable first.
+type record struct {
+	ids    []int32
+	values []float32
+}
+
+// sort orders a record that is too wide for the kernels to do it: most probable first, ties by the smaller id.
+func (r record) sort() {
+	order := make([]int, len(r.ids))
+	for i := range order {
+		order[i] = i
 	}
-	entries := make([]entry, len(keys))
-	for i, k := range keys {
-		entries[i] = entry{k, values[i]}
+	slices.SortFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(r.values[b], r.values[a]), cmp.Compare(r.ids[a], r.ids[b]))
+	})
+	from := record{slices.Clone(r.ids), slices.Clone(r.values)}
+	for to, i := range order {
+		r.ids[to], r.values[to] = from.ids[i], from.values[i]
 	}
-	byRank := func(a, b entry) int { return cmp.Compare(b.key, a.key) }
-	if !slices.IsSortedFunc(entries, byRank) {
-		slices.SortFunc(entries, byRank)
-	}
-	r := record{make([]int32, len(keys)), make([]float32, len(keys))}
-	for i, e := range entries {
-		r.ids[i], r.values[i] = int32(^uint32(e.key)), e.value //nolint:gosec // the lower half is the complement of an id
-	}
-	return r
 }

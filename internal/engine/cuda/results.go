@@ -65,13 +65,9 @@ func wideKeys(rows, width int) int {
 // words is the number of 4-byte words that the host reads for n rows.
 func (r *results) words(n int) int { return n * (answerWords + 2*r.width) }
 
-// sample answers the asks of n rows of logits. first is the row of the results that the first of them gets; of all n rows that the host reads, total,
-// ids and values lie behind the answers. tokens and positions, unless 0, are moved on.
-func (b *batch) sample(r *results, logits, asks cudart.Ptr, first, n int, tokens, positions cudart.Ptr) {
-	b.sampleOf(r, logits, asks, first, n, n, r.width, tokens, positions)
-}
-
-func (b *batch) sampleOf(r *results, logits, asks cudart.Ptr, first, n, total, width int, tokens, positions cudart.Ptr) {
+// sample answers the asks of n rows of logits. They are rows first, first+1, ... of total ones that the host reads, whose ids and values, of a width, lie
+// behind their answers. tokens and positions, unless 0, are moved on.
+func (b *batch) sample(r *results, logits, asks cudart.Ptr, first, n, total, width int, tokens, positions cudart.Ptr) {
 	d, chunks := b.d, pad(b.d.Vocab, sampleChunk)/sampleChunk
 	vocab, g := cudart.Int(d.Vocab), groups(d.Vocab)
 	tops, states := r.tops.Add(first*g*4), r.states.Add(first*rowBytes)
@@ -93,11 +89,7 @@ func (b *batch) sampleOf(r *results, logits, asks cudart.Ptr, first, n, total, w
 		at(positions, 4*first).Arg())
 }
 
-// read takes row i of n from what the host has read; the record's slices are new. Records wider than sortedWidth have values only.
-func (r *results) read(host []uint32, n, i, top int) (answer, record) {
-	return readRow(host, n, i, top, r.width)
-}
-
+// readRow takes row i of n, with records of a width, from what the host has read; the record's slices are new.
 func readRow(host []uint32, n, i, top, width int) (answer, record) {
 	a := answerOf(host[answerWords*i:])
 	if a.bad != 0 || top == 0 {
@@ -108,6 +100,9 @@ func readRow(host []uint32, n, i, top, width int) (answer, record) {
 	rec := record{make([]int32, top), make([]float32, top)}
 	for j := range top {
 		rec.ids[j], rec.values[j] = int32(ids[j]), math.Float32frombits(values[j]) //nolint:gosec // an id
+	}
+	if top > sortedWidth {
+		rec.sort()
 	}
 	return a, rec
 }

@@ -4,77 +4,22 @@ package cuda
 
 import (
 	"context"
-	"fmt"
 	"runtime"
-	"slices"
-	"sync"
-	"time"
 
 	"github.com/steadyrl/steady/internal/engine"
+	"github.com/steadyrl/steady/internal/engine/batched"
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/model"
 )
 
-// sinkGrace is how long the batch waits for receivers that are still busy with their last token before it goes on without them.
-// Results do not depend on it.
-const sinkGrace = 2 * time.Millisecond
-
 // Sampler implements engine.Sampler on one GPU. One goroutine runs all requests as one batch; sinks run in the goroutines of their callers.
 type Sampler struct {
+	*batched.Scheduler
 	cfg  model.Config
 	opts Options
-
-	mu      sync.Mutex
-	arrived []*sequence
-	swaps   []*swap
-	busy    int // running sequences whose receiver handles a token
-	version int
-	closed  bool
-	broken  error // the GPU failed: nothing works any more
-
-	wake chan struct{} // capacity 1: something changed for the batch
-	done chan struct{} // closed when the batch has ended
-	end  error         // of freeing the GPU; set before done is closed
-
-	// The batch's own.
-	gpu    *gpu
-	active []*sequence
-	free   []int32 // cache pages
 }
 
 var _ engine.Sampler = (*Sampler)(nil)
-
-// sequence is one running request.
-type sequence struct {
-	req    engine.Request
-	score  bool
-	tokens []int32
-	need   int // cache pages for the whole length
-	out    chan event
-
-	// The batch's own.
-	pages  []int32
-	done   int // tokens whose keys and values are in the cache
-	scores []float32
-	// wait is true while the receiver handles the last token, dead after the end or when it gave up; guarded by Sampler.mu.
-	wait, dead bool
-}
-
-// event is one message of the batch to a caller: a token, or the end, or both.
-type event struct {
-	tok    engine.Token
-	hasTok bool
-	last   bool
-	finish engine.Finish
-	scores []float32
-	err    error
-}
-
-type swap struct {
-	version int
-	weights *staged
-	live    chan struct{}
-}
 
 // NewSampler starts a sampler without weights on a GPU. Close stops it. Errors: Invalid, NotFound (no driver or library), Infrastructure (the driver refuses), Exhausted
 // (memory), Lost.
@@ -86,7 +31,7 @@ func NewSampler(c model.Config, o Options) (engine.Sampler, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Sampler{cfg: c, opts: o, version: -1, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	s := &Sampler{cfg: c, opts: o}
 	started := make(chan error)
 	go s.run(started)
 	if err := <-started; err != nil {
@@ -99,181 +44,193 @@ func NewSampler(c model.Config, o Options) (engine.Sampler, error) {
 func (s *Sampler) run(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	defer close(s.done)
-	var err error
-	if s.gpu, err = newGPU(s.cfg, s.opts); err != nil {
+	g, err := newGPU(s.cfg, s.opts)
+	if err != nil {
 		started <- err
 		return
 	}
-	for i := range s.gpu.pages {
-		s.free = append(s.free, int32(i)) //nolint:gosec // a count of pages
-	}
+	s.Scheduler = batched.New(batched.Options{
+		Name: "cuda", Rows: s.opts.Rows, Sequences: s.opts.Sequences, Pages: g.pages, IdlePages: g.pages,
+		// The room is that of the model and of the cache.
+		Room: engine.Room{Vocab: s.cfg.Vocab, TopK: s.cfg.Vocab, Tokens: min(s.cfg.MaxPosition, g.pages*pageTokens)},
+	})
 	started <- nil
-	s.loop()
-	s.end = s.gpu.close()
-}
-
-// Version implements engine.Sampler.
-func (s *Sampler) Version() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.version
+	if g.tensor() {
+		s.Run(&aheadDevice{samplerDevice: samplerDevice{g}})
+	} else {
+		s.Run(&samplerDevice{g})
+	}
 }
 
 // SetWeights implements engine.Sampler. In BF16 the weights are rounded.
 func (s *Sampler) SetWeights(ctx context.Context, version int, w *model.Weights) error {
-	const op = "cuda.SetWeights"
 	if w == nil || w.Config != s.cfg || version < 0 {
-		return fault.New(fault.Invalid, op, "version %d, or weights of another model configuration", version)
+		return fault.New(fault.Invalid, "cuda.SetWeights", "version %d, or weights of another model configuration", version)
 	}
-	next := &swap{version: version, weights: newWeights(sizesOf(s.cfg)).stage(s.opts.Precision, w), live: make(chan struct{})}
-	s.mu.Lock()
-	if err := s.stopped(op); err != nil {
-		s.mu.Unlock()
-		return err
-	}
-	s.swaps = append(s.swaps, next)
-	s.mu.Unlock()
-	s.poke()
-	select {
-	case <-next.live:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("%s: %w", op, ctx.Err())
-	case <-s.done:
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return s.stopped(op)
-	}
+	return s.Swap(ctx, version, newWeights(sizesOf(s.cfg)).stage(s.opts.Precision, w))
 }
 
-// stopped is the reason why nothing works any more, or nil; the caller holds mu.
-func (s *Sampler) stopped(op string) error {
-	switch {
-	case s.broken != nil:
-		return s.broken
-	case s.closed:
-		return fault.New(fault.Lost, op, "the sampler is closed")
+// samplerDevice is the batch's side of a GPU.
+type samplerDevice struct{ gpu *gpu }
+
+// Install implements batched.Device.
+func (d *samplerDevice) Install(weights any) error {
+	if seed, ok := weights.(randomWeights); ok {
+		return d.gpu.fillRandom(uint32(seed))
+	}
+	return d.gpu.w.upload(d.gpu.ctx, weights.(*staged)) //nolint:forcetypeassert // of SetWeights
+}
+
+// Close implements batched.Device.
+func (d *samplerDevice) Close() error { return d.gpu.close() }
+
+// work is a chunk in the rows of a step, and in its asks.
+type work struct {
+	*batched.Chunk
+	row, firstAsk, asks int
+}
+
+// Step implements batched.Device. Chunks may have more rows together than fit at once.
+func (d *samplerDevice) Step(chunks []*batched.Chunk, version int) error {
+	for len(chunks) > 0 {
+		rows, n := 0, 0
+		for ; n < len(chunks) && n < d.gpu.opts.Sequences && rows+chunks[n].N <= d.gpu.opts.Rows; n++ {
+			rows += chunks[n].N
+		}
+		if err := d.part(chunks[:n], version); err != nil {
+			return err
+		}
+		chunks = chunks[n:]
 	}
 	return nil
 }
 
-// Close implements engine.Sampler.
-func (s *Sampler) Close() error {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
-	s.poke()
-	<-s.done
-	return s.end
-}
-
-func (s *Sampler) poke() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
-// Generate implements engine.Sampler.
-func (s *Sampler) Generate(ctx context.Context, req engine.Request, sink func(engine.Token) error) (engine.Finish, error) {
-	const op = "cuda.Generate"
-	if err := req.Check(op, s.room()); err != nil {
-		return "", err
-	}
-	req.Stop = slices.Clone(req.Stop)
-	seq := s.newSequence(req, req.Tokens, len(req.Tokens)+req.MaxNew)
-	if err := s.submit(ctx, seq, op); err != nil {
-		return "", err
-	}
-	for {
-		e, err := s.receive(ctx, seq, op)
-		if err != nil {
-			return "", err
+func (d *samplerDevice) part(chunks []*batched.Chunk, version int) error {
+	var rows []row
+	var tables [][]int32
+	works := make([]*work, 0, len(chunks))
+	for _, c := range chunks {
+		works = append(works, &work{Chunk: c, row: len(rows)})
+		for i := range c.N {
+			rows = append(rows, row{c.Seq.Tokens[c.First+i], int32(len(tables)), int32(c.First + i)}) //nolint:gosec // small
 		}
-		if e.hasTok {
-			if err := sink(e.tok); err != nil {
-				s.acknowledge(seq, true)
-				return "", err
+		tables = append(tables, c.Seq.Pages)
+	}
+	index, wanted := asks(works)
+	if err := d.gpu.forward(rows, tables); err != nil {
+		return err
+	}
+	answers, records, err := d.gpu.sample(index, wanted)
+	if err != nil {
+		return err
+	}
+	for _, w := range works {
+		got := answers[w.firstAsk:][:w.asks]
+		for i, a := range got {
+			switch {
+			case a.bad != 0:
+				w.Err = notFinite(w.First+i+1, version)
+			case w.Seq.Score:
+				w.Seq.Scores = append(w.Seq.Scores, a.logProb)
+			default:
+				w.Token = tokenOf(a, records[w.firstAsk+i])
 			}
 		}
-		if e.last {
-			return e.finish, e.err
+	}
+	return nil
+}
+
+func notFinite(tokens, version int) error {
+	return fault.New(fault.Numeric, "cuda.Sampler", "a logit after %d tokens is not finite", tokens).WithHint("the weights of version %d are damaged", version)
+}
+
+func tokenOf(a answer, r record) engine.Token {
+	return engine.Token{ID: a.id, LogProb: a.logProb, Entropy: a.entropy, TopIDs: r.ids, TopLogProbs: r.values}
+}
+
+// asks lists the rows of the step from which a token is drawn or scored.
+func asks(works []*work) (index []int32, out []ask) {
+	for _, w := range works {
+		w.firstAsk = len(out)
+		for i := range w.N {
+			pos := w.First + i + 1
+			var a ask
+			switch {
+			case w.Seq.Score && pos < len(w.Seq.Tokens):
+				a = ask{position: uint32(pos), inverse: 1, target: w.Seq.Tokens[pos]} //nolint:gosec // below the model's positions
+			case !w.Seq.Score && pos == len(w.Seq.Tokens):
+				a = draw(&w.Seq.Req, pos)
+			default:
+				continue
+			}
+			index, out = append(index, int32(w.row+i)), append(out, a) //nolint:gosec // small
 		}
-		s.acknowledge(seq, false)
+		w.asks = len(out) - w.firstAsk
+	}
+	return index, out
+}
+
+// draw asks for the token at a position.
+func draw(r *engine.Request, position int) ask {
+	return ask{
+		stream:   [4]uint32{r.Random.Key[0], r.Random.Key[1], r.Random.Nonce[0], r.Random.Nonce[1]},
+		position: uint32(position), inverse: float32(1 / r.Temperature), target: -1, top: int32(r.TopK), //nolint:gosec // at most the vocabulary
 	}
 }
 
-// Score implements engine.Sampler.
-func (s *Sampler) Score(ctx context.Context, tokens []int32) ([]float32, error) {
-	const op = "cuda.Score"
-	if len(tokens) == 0 {
-		return nil, fault.New(fault.Invalid, op, "no tokens")
+// aheadDevice decodes by steps that wait for nothing on the host.
+type aheadDevice struct {
+	samplerDevice
+	tops   []int32
+	width  int
+	last   int // largest position of the next step
+	flying []step
+}
+
+var _ batched.Ahead = (*aheadDevice)(nil)
+
+// Load implements batched.Ahead.
+func (d *aheadDevice) Load(group []*batched.Sequence) error {
+	d.tops, d.width, d.last = d.tops[:0], 0, 0
+	lanes := make([]lane, len(group))
+	for i, seq := range group {
+		n := len(seq.Tokens)
+		lanes[i] = lane{seq.Tokens[n-1], int32(n - 1), seq.Pages, draw(&seq.Req, n)} //nolint:gosec // a position
+		d.tops = append(d.tops, int32(seq.Req.TopK))                                 //nolint:gosec // at most the vocabulary
+		d.width, d.last = max(d.width, seq.Req.TopK), max(d.last, n-1)
 	}
-	if err := s.room().Check(op, tokens, 0); err != nil {
-		return nil, err
-	}
-	if len(tokens) == 1 {
-		return []float32{}, nil
-	}
-	seq := s.newSequence(engine.Request{}, tokens, len(tokens))
-	seq.score = true
-	if err := s.submit(ctx, seq, op); err != nil {
-		return nil, err
-	}
-	e, err := s.receive(ctx, seq, op)
+	return d.gpu.load(lanes)
+}
+
+// Begin implements batched.Ahead.
+func (d *aheadDevice) Begin() error {
+	s, err := d.gpu.begin(len(d.tops), d.last, d.width)
+	d.last++
+	d.flying = append(d.flying, s)
+	return err
+}
+
+// Finish implements batched.Ahead.
+func (d *aheadDevice) Finish(version int) ([]batched.Result, error) {
+	answers, records, err := d.gpu.finish(d.flying[0], d.tops)
 	if err != nil {
 		return nil, err
 	}
-	return e.scores, e.err
+	position := d.last + 1 - len(d.flying) // of the token at the longest lane
+	d.flying = append(d.flying[:0], d.flying[1:]...)
+	results := make([]batched.Result, len(answers))
+	for i, a := range answers {
+		if a.bad != 0 {
+			results[i].Err = notFinite(position, version)
+			continue
+		}
+		results[i].Token = tokenOf(a, records[i])
+	}
+	return results, nil
 }
 
-func (s *Sampler) newSequence(req engine.Request, tokens []int32, length int) *sequence {
-	return &sequence{req: req, tokens: slices.Clone(tokens), need: pad(length, pageTokens) / pageTokens, out: make(chan event, 2)}
-}
-
-// room is that of the model and of the cache.
-func (s *Sampler) room() engine.Room {
-	return engine.Room{Vocab: s.cfg.Vocab, TopK: s.cfg.Vocab, Tokens: min(s.cfg.MaxPosition, s.gpu.pages*pageTokens)}
-}
-
-func (s *Sampler) submit(ctx context.Context, seq *sequence, op string) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("%s: %w", op, err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.stopped(op); err != nil {
-		return err
-	}
-	if s.version < 0 && len(s.swaps) == 0 {
-		return fault.New(fault.Stale, op, "no policy version is loaded").WithHint("call SetWeights first")
-	}
-	s.arrived = append(s.arrived, seq)
-	s.poke()
-	return nil
-}
-
-func (s *Sampler) receive(ctx context.Context, seq *sequence, op string) (event, error) {
-	select {
-	case e := <-seq.out:
-		return e, nil
-	case <-ctx.Done():
-		s.acknowledge(seq, true)
-		return event{}, fmt.Errorf("%s: %w", op, ctx.Err())
-	}
-}
-
-// acknowledge tells the batch that the receiver is ready for the next token, or gone.
-func (s *Sampler) acknowledge(seq *sequence, gone bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	seq.dead = seq.dead || gone
-	if seq.wait {
-		seq.wait = false
-		s.busy--
-	}
-	if s.busy == 0 || gone {
-		s.poke()
-	}
+// Drop implements batched.Ahead.
+func (d *aheadDevice) Drop() error {
+	d.flying = d.flying[:0]
+	return d.gpu.ctx.Sync()
 }

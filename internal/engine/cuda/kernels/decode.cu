@@ -1,36 +1,31 @@
 #if STEADY_BF16
 // Attention of BF16 on tensor cores, for heads of up to 128 elements in multiples of 8. KEYS neighbouring keys, counted from the first of the sequence,
-// make one partial result, computed by one warp for up to 16 pairs of a row and a query head that read one key/value head; partial results are
+// make one partial result, computed by one warp for 8 or 16 pairs of a row and a query head that read one key/value head; partial results are
 // joined in order. The kernels for single rows and for tiles of a prompt share this arithmetic, so a row has the same bits in both. Queries and
 // probabilities are rounded to BF16; scores, sums and outputs are float32.
 //
-// Keys and values go from memory to the registers of mma without a detour: which element of a head a lane holds is free as long as queries and keys agree
-// (contraction), or outputs are written accordingly (values). Lane 4g+t holds elements 32c+8t..+7 of key 8j+g, and elements 64h+8g..+7 of values of
-// keys 2t, 2t+1, 2t+8, 2t+9 of a step of 16.
+// Keys and values are the left operands and go from memory to the registers of mma without a detour: which element of a head a lane holds is free as
+// long as queries and keys agree (contraction), or outputs are written accordingly (values). In a step of 16 keys lane 4g+t holds elements 32c+8t..+7 of
+// keys g and g+8, and elements 64h+8g..+7 of values of keys 2t, 2t+1, 2t+8, 2t+9. Scores are [16 keys, 8 pairs]: the lane has those of keys g and
+// g+8 with pairs 2t and 2t+1.
 #define KEYS 128
 #define PAIRS 16
 #define LOG2E 1.44269504088896341f
-
 
 __device__ inline Quad load16(const elem *from, bool valid) {
     Quad zero = {0, 0, 0, 0};
     return valid ? *(const Quad *)from : zero;
 }
 
-// fragments loads queries of the pairs g and g+8 of a lane, rows of q at these places, as left operands.
-__device__ inline void fragments(u32 (*a)[4], const float *low, const float *high, int d, int t) {
+// fragments loads the query of pair g, a row of q or null, as right operands.
+__device__ inline void fragments(u32 (*b)[2], const float *q, int d, int t) {
 #pragma unroll
-    for (int c = 0; c < 4; c++) {
-        int at = 32 * c + 8 * t;
+    for (int c = 0; c < 4; c++)
 #pragma unroll
-        for (int half = 0; half < 2; half++)
-#pragma unroll
-            for (int r = 0; r < 2; r++) {
-                int e = at + 4 * half + 2 * r;
-                a[2 * c + half][2 * r] = low && at < d ? packPair(low[e], low[e + 1]) : 0;
-                a[2 * c + half][2 * r + 1] = high && at < d ? packPair(high[e], high[e + 1]) : 0;
-            }
-    }
+        for (int i = 0; i < 4; i++) {
+            int e = 32 * c + 8 * t + 2 * i;
+            b[2 * c + i / 2][i % 2] = q && e < d ? packPair(q[e], q[e + 1]) : 0;
+        }
 }
 
 // Lines are where the keys and values of a layer and head are: page p of a sequence begins at cache + table[p] * page; values lie value behind keys.
@@ -50,73 +45,89 @@ __device__ inline Lines lines(const elem *cache, const int *table, int layer, in
     return l;
 }
 
-// unit computes a partial result over keys base..base+KEYS-1, of which pair g sees those up to see[0], pair g+8 those up to see[1]; none after last is read.
-// o[8h+j] gets elements 64h+16t+j (low pair 0, high pair 2) and 64h+16t+8+j (1 and 3), top and sum those of the lane's pairs. BOTH false leaves the
-// upper pairs out.
-template <bool BOTH>
-__device__ inline void unit(float (*o)[4], float *top, float *sum, const u32 (*q)[4], Lines l, int base, const int *see, int last, int d, float scale) {
+// unit computes a partial result of T times 8 pairs over keys base..base+KEYS-1, of which the lane's pairs 8n+2t and 8n+2t+1 see those up to see[n][0] and
+// see[n][1]; none after last is read. o[n][4h+j] gets elements 64h+8g+2j of these two pairs and then 64h+8g+2j+1, top and sum what belongs to them.
+template <int T>
+__device__ inline void unit(float (*o)[8][4], float (*top)[2], float (*sum)[2], const u32 (*q)[8][2], Lines l, int base, const int (*see)[2], int last,
+                            int d, float scale) {
     int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
-    float s[KEYS / 8][4];
+    float s[T][KEYS / 16][4];
 #pragma unroll
-    for (int j = 0; j < KEYS / 8; j++)
+    for (int n = 0; n < T; n++)
 #pragma unroll
-        for (int i = 0; i < 4; i++) s[j][i] = 0;
+        for (int j = 0; j < KEYS / 16; j++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) s[n][j][i] = 0;
 #pragma unroll
     for (int p = 0; p < KEYS / PAGE; p++) {
         if (base + p * PAGE > last) break;
         const elem *keys = l.cache + l.table[base / PAGE + p] * l.page;
 #pragma unroll
-        for (int j0 = 0; j0 < PAGE / 8; j0 += 2) {
+        for (int step = 0; step < PAGE / 16; step++) {
             Quad k[2][4];
 #pragma unroll
-            for (int j = 0; j < 2; j++)
+            for (int i = 0; i < 2; i++)
 #pragma unroll
                 for (int c = 0; c < 4; c++) {
-                    int key = 8 * (j0 + j) + g, at = 32 * c + 8 * t;
-                    k[j][c] = load16(keys + key * d + at, base + p * PAGE + key <= last && at < d);
+                    int key = 16 * step + g + 8 * i, at = 32 * c + 8 * t;
+                    k[i][c] = load16(keys + key * d + at, base + p * PAGE + key <= last && at < d);
                 }
 #pragma unroll
-            for (int j = 0; j < 2; j++)
+            for (int c = 0; c < 4; c++) {
+                if (32 * c >= d) break;
+                u32 a0[4] = {k[0][c].x, k[1][c].x, k[0][c].y, k[1][c].y}, a1[4] = {k[0][c].z, k[1][c].z, k[0][c].w, k[1][c].w};
 #pragma unroll
-                for (int c = 0; c < 4; c++) {
-                    if (32 * c >= d) break;
-                    mma16816(s[p * (PAGE / 8) + j0 + j], q[2 * c], k[j][c].x, k[j][c].y);
-                    mma16816(s[p * (PAGE / 8) + j0 + j], q[2 * c + 1], k[j][c].z, k[j][c].w);
+                for (int n = 0; n < T; n++) {
+                    mma16816(s[n][p * (PAGE / 16) + step], a0, q[n][2 * c][0], q[n][2 * c][1]);
+                    mma16816(s[n][p * (PAGE / 16) + step], a1, q[n][2 * c + 1][0], q[n][2 * c + 1][1]);
                 }
-        }
-    }
-    constexpr int SIDES = BOTH ? 2 : 1;
-    u32 probs[KEYS / 8][SIDES];
-#pragma unroll
-    for (int side = 0; side < SIDES; side++) {
-        float most = -INF;
-#pragma unroll
-        for (int j = 0; j < KEYS / 8; j++)
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                float *x = &s[j][2 * side + i];
-                if (base + 8 * j + 2 * t + i > see[side]) *x = -INF;
-                most = fmaxf(most, *x);
             }
-        most = fmaxf(most, __shfl_xor_sync(FULL, most, 1));
-        most = fmaxf(most, __shfl_xor_sync(FULL, most, 2));
-        float factor = scale * LOG2E, shift = most == -INF ? 0.0f : __fmul_rn(most, factor), total = 0;
-#pragma unroll
-        for (int j = 0; j < KEYS / 8; j++) {
-            float a = power2(fmaf(s[j][2 * side], factor, -shift)), b = power2(fmaf(s[j][2 * side + 1], factor, -shift));
-            total += a;
-            total += b;
-            probs[j][side] = packPair(a, b);
         }
-        total += __shfl_xor_sync(FULL, total, 1);
-        total += __shfl_xor_sync(FULL, total, 2);
-        top[side] = most == -INF ? -INF : __fmul_rn(most, scale);
-        sum[side] = total;
+    }
+    u32 probs[T][KEYS / 16][2];
+    float factor = scale * LOG2E;
+#pragma unroll
+    for (int n = 0; n < T; n++) {
+        float shift[2];
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            float most = -INF;
+#pragma unroll
+            for (int j = 0; j < KEYS / 16; j++)
+#pragma unroll
+                for (int half = 0; half < 2; half++) {
+                    float *x = &s[n][j][2 * half + i];
+                    if (base + 16 * j + 8 * half + g > see[n][i]) *x = -INF;
+                    most = fmaxf(most, *x);
+                }
+#pragma unroll
+            for (int m = 4; m < 32; m <<= 1) most = fmaxf(most, __shfl_xor_sync(FULL, most, m));
+            shift[i] = most == -INF ? 0.0f : __fmul_rn(most, factor);
+            top[n][i] = most == -INF ? -INF : __fmul_rn(most, scale);
+        }
+        float total[2] = {0, 0};
+#pragma unroll
+        for (int j = 0; j < KEYS / 16; j++)
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                float a = power2(fmaf(s[n][j][2 * half], factor, -shift[0])), b = power2(fmaf(s[n][j][2 * half + 1], factor, -shift[1]));
+                total[0] += a;
+                total[1] += b;
+                probs[n][j][half] = transposed(packPair(a, b));
+            }
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+#pragma unroll
+            for (int m = 4; m < 32; m <<= 1) total[i] += __shfl_xor_sync(FULL, total[i], m);
+            sum[n][i] = total[i];
+        }
     }
 #pragma unroll
-    for (int j = 0; j < 16; j++)
+    for (int n = 0; n < T; n++)
 #pragma unroll
-        for (int i = 0; i < 4; i++) o[j][i] = 0;
+        for (int j = 0; j < 8; j++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) o[n][j][i] = 0;
 #pragma unroll
     for (int p = 0; p < KEYS / PAGE; p++) {
         if (base + p * PAGE > last) break;
@@ -131,32 +142,29 @@ __device__ inline void unit(float (*o)[4], float *top, float *sum, const u32 (*q
                     int key = 16 * step + 2 * t + (i & 1) + 8 * (i >> 1), at = 64 * h + 8 * g;
                     v[h][i] = load16(values + key * d + at, base + p * PAGE + key <= last && at < d);
                 }
-            int j = p * (PAGE / 8) + 2 * step;
-            u32 a[4] = {probs[j][0], BOTH ? probs[j][SIDES - 1] : 0, probs[j + 1][0], BOTH ? probs[j + 1][SIDES - 1] : 0};
 #pragma unroll
             for (int h = 0; h < 2; h++) {
                 if (64 * h >= d) break;
-                float(*to)[4] = o + 8 * h;
-                mma16816(to[0], a, lows(v[h][0].x, v[h][1].x), lows(v[h][2].x, v[h][3].x));
-                mma16816(to[1], a, highs(v[h][0].x, v[h][1].x), highs(v[h][2].x, v[h][3].x));
-                mma16816(to[2], a, lows(v[h][0].y, v[h][1].y), lows(v[h][2].y, v[h][3].y));
-                mma16816(to[3], a, highs(v[h][0].y, v[h][1].y), highs(v[h][2].y, v[h][3].y));
-                mma16816(to[4], a, lows(v[h][0].z, v[h][1].z), lows(v[h][2].z, v[h][3].z));
-                mma16816(to[5], a, highs(v[h][0].z, v[h][1].z), highs(v[h][2].z, v[h][3].z));
-                mma16816(to[6], a, lows(v[h][0].w, v[h][1].w), lows(v[h][2].w, v[h][3].w));
-                mma16816(to[7], a, highs(v[h][0].w, v[h][1].w), highs(v[h][2].w, v[h][3].w));
+                u32 a[4][4] = {
+                    {lows(v[h][0].x, v[h][1].x), highs(v[h][0].x, v[h][1].x), lows(v[h][2].x, v[h][3].x), highs(v[h][2].x, v[h][3].x)},
+                    {lows(v[h][0].y, v[h][1].y), highs(v[h][0].y, v[h][1].y), lows(v[h][2].y, v[h][3].y), highs(v[h][2].y, v[h][3].y)},
+                    {lows(v[h][0].z, v[h][1].z), highs(v[h][0].z, v[h][1].z), lows(v[h][2].z, v[h][3].z), highs(v[h][2].z, v[h][3].z)},
+                    {lows(v[h][0].w, v[h][1].w), highs(v[h][0].w, v[h][1].w), lows(v[h][2].w, v[h][3].w), highs(v[h][2].w, v[h][3].w)},
+                };
+#pragma unroll
+                for (int n = 0; n < T; n++)
+#pragma unroll
+                    for (int j = 0; j < 4; j++) mma16816(o[n][4 * h + j], a[j], probs[n][p * (PAGE / 16) + step][0], probs[n][p * (PAGE / 16) + step][1]);
             }
         }
     }
 }
 
 // attendsplit computes the partial results of single rows: parts [rows,splits,heads,d] and partStats [rows,splits,heads,2]; those of keys behind the row's
-// position stay as they are. A warp takes one split of one row and of up to 8 (BOTH: 16) query heads. Grid: 4 warps a block over rows * blocks of heads * splits.
-template <bool BOTH>
-__device__ inline void attendOne(float *parts, float *partStats, const float *q, const elem *cache, const int *tables, const int *position, int rows,
-                                 int splits, int pages, int layer, int layers, int nheads, int kv, int d, float scale) {
-    constexpr int MOST = BOTH ? 16 : 8;
-    int group = nheads / kv, per = min(group, MOST), blocks = (group + per - 1) / per;
+// position stay as they are. A warp takes one split of one row and of up to 8 query heads. Grid: 4 warps a block over rows * blocks of heads * splits.
+KERNEL attendsplit(float *parts, float *partStats, const float *q, const elem *cache, const int *tables, const int *position, int rows, int splits,
+                   int pages, int layer, int layers, int nheads, int kv, int d, float scale) {
+    int group = nheads / kv, per = min(group, 8), blocks = (group + per - 1) / per;
     int item = blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5), split = item % splits;
     item /= splits;
     int kvHead = item / blocks % kv, head0 = kvHead * group + item % blocks * per, row = item / blocks / kv;
@@ -165,59 +173,54 @@ __device__ inline void attendOne(float *parts, float *partStats, const float *q,
     if (base > pos) return;
     per = min(per, (kvHead + 1) * group - head0);
     int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
-    u32 a[8][4];
-    const float *first = q + ((u64)row * nheads + head0) * d;
-    fragments(a, g < per ? first + g * d : 0, BOTH && g + 8 < per ? first + (g + 8) * d : 0, d, t);
-    float o[16][4], top[2], sum[2];
-    int see[2] = {pos, pos};
-    unit<BOTH>(o, top, sum, a, lines(cache, tables + (u64)row * pages, layer, layers, kvHead, kv, d), base, see, pos, d, scale);
+    u32 a[1][8][2];
+    fragments(a[0], g < per ? q + ((u64)row * nheads + head0 + g) * d : 0, d, t);
+    float o[1][8][4], top[1][2], sum[1][2];
+    int see[1][2] = {{pos, pos}};
+    unit<1>(o, top, sum, a, lines(cache, tables + (u64)row * pages, layer, layers, kvHead, kv, d), base, see, pos, d, scale);
 #pragma unroll
-    for (int side = 0; side < (BOTH ? 2 : 1); side++) {
-        if (g + 8 * side >= per) break;
-        u64 at = ((u64)row * splits + split) * nheads + head0 + g + 8 * side;
-        if (t == 0) {
-            partStats[2 * at] = top[side];
-            partStats[2 * at + 1] = sum[side];
+    for (int i = 0; i < 2; i++) {
+        if (2 * t + i >= per) break;
+        u64 at = ((u64)row * splits + split) * nheads + head0 + 2 * t + i;
+        if (g == 0) {
+            partStats[2 * at] = top[0][i];
+            partStats[2 * at + 1] = sum[0][i];
         }
 #pragma unroll
-        for (int h = 0; h < 2; h++)
+        for (int h = 0; h < 2; h++) {
+            int e = 64 * h + 8 * g;
+            if (e >= d) break;
+            Eights x;
 #pragma unroll
-            for (int i = 0; i < 2; i++) {
-                int e = 64 * h + 16 * t + 8 * i;
-                if (e >= d) break;
-                float4x2 x;
-#pragma unroll
-                for (int j = 0; j < 8; j++) x.v[j] = o[8 * h + j][2 * side + i];
-                *(float4x2 *)(parts + at * d + e) = x;
-            }
+            for (int j = 0; j < 8; j++) x.v[j] = o[0][4 * h + j / 2][2 * (j % 2) + i];
+            *(Eights *)(parts + at * d + e) = x;
+        }
     }
 }
 
-KERNEL attendsplit(float *parts, float *partStats, const float *q, const elem *cache, const int *tables, const int *position, int rows, int splits,
-                   int pages, int layer, int layers, int nheads, int kv, int d, float scale) {
-    attendOne<false>(parts, partStats, q, cache, tables, position, rows, splits, pages, layer, layers, nheads, kv, d, scale);
-}
-KERNEL attendsplit16(float *parts, float *partStats, const float *q, const elem *cache, const int *tables, const int *position, int rows, int splits,
-                     int pages, int layer, int layers, int nheads, int kv, int d, float scale) {
-    attendOne<true>(parts, partStats, q, cache, tables, position, rows, splits, pages, layer, layers, nheads, kv, d, scale);
-}
-
-// attendfold joins the partial results of attendsplit in order and writes out [rows,ldo]; columns from heads*d to ldo become 0. Grid: rows x heads.
+// attendfold joins the partial results of attendsplit in order and writes out [rows,ldo]; columns from heads*d to ldo become 0. A warp takes a head.
+// Grid: rows x blocks of heads.
 KERNEL attendfold(elem *out, const float *parts, const float *partStats, const int *position, int splits, int nheads, int d, int ldo) {
-    int row = blockIdx.x, head = blockIdx.y, count = position[row] / KEYS + 1;
-    for (int i = threadIdx.x; i < d; i += blockDim.x) {
-        Join j = {-INF, 0, 0, 0};
-        float acc = 0;
-#pragma unroll 4
-        for (int s = 0; s < count; s++) {
-            u64 at = ((u64)row * splits + s) * nheads + head;
-            j = join(j.top, j.sum, partStats[2 * at], partStats[2 * at + 1]);
-            acc = joined(acc, parts[at * d + i], j);
-        }
-        out[(u64)row * ldo + head * d + i] = put(acc / j.sum);
+    int row = blockIdx.x, head = blockIdx.y * (blockDim.x >> 5) + (threadIdx.x >> 5), lane = threadIdx.x & 31, count = position[row] / KEYS + 1;
+    if (head >= nheads) return;
+    int e = 4 * lane;
+    const Quad *from = (const Quad *)(parts + ((u64)row * splits * nheads + head) * d + (e < d ? e : 0));
+    const float *stats = partStats + 2 * ((u64)row * splits * nheads + head);
+    Join j = {-INF, 0, 0, 0};
+    float acc[4] = {0, 0, 0, 0};
+#pragma unroll 8
+    for (int s = 0; s < count; s++) {
+        Quad x = from[(u64)s * nheads * d / 4];
+        j = join(j.top, j.sum, stats[2 * s * nheads], stats[2 * s * nheads + 1]);
+        acc[0] = joined(acc[0], __uint_as_float(x.x), j);
+        acc[1] = joined(acc[1], __uint_as_float(x.y), j);
+        acc[2] = joined(acc[2], __uint_as_float(x.z), j);
+        acc[3] = joined(acc[3], __uint_as_float(x.w), j);
     }
+    elem *to = out + (u64)row * ldo + head * d + e;
+    for (int i = 0; i < 4 && e < d; i++) to[i] = put(acc[i] / j.sum);
     if (head == nheads - 1)
-        for (int i = nheads * d + threadIdx.x; i < ldo; i += blockDim.x) out[(u64)row * ldo + i] = put(0.0f);
+        for (int i = nheads * d + lane; i < ldo; i += 32) out[(u64)row * ldo + i] = put(0.0f);
 }
 
 // Tile is the work of a warp of attendtile: rows first..first+rows-1 of a step, neighbours in one sequence.
@@ -236,51 +239,55 @@ KERNEL attendtile(elem *out, float *stats, const float *q, const elem *cache, co
     if (item >= count) return;
     per = min(per, (kvHead + 1) * group - head0);
     Tile tile = tiles[item];
-    int pos0 = position[tile.first], last = pos0 + tile.rows - 1, see[2];
+    int pos0 = position[tile.first], last = pos0 + tile.rows - 1, used = tile.rows * per, see[2][2];
     float *total = &totals[warp][0][lane];
-    const float *from[2];
-    u64 place[2];
+    u32 a[2][8][2];
+    Join j[2][2];
 #pragma unroll
-    for (int side = 0; side < 2; side++) {
-        int pair = g + 8 * side;
-        bool used = pair < tile.rows * per;
-        see[side] = used ? pos0 + pair / per : -1;
-        place[side] = (u64)(tile.first + pair / per) * nheads + head0 + pair % per;
-        from[side] = used ? q + place[side] * d : 0;
+    for (int n = 0; n < 2; n++) {
+        int pair = 8 * n + g;
+        fragments(a[n], pair < used ? q + ((u64)(tile.first + pair / per) * nheads + head0 + pair % per) * d : 0, d, t);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            pair = 8 * n + 2 * t + i;
+            see[n][i] = pair < used ? pos0 + pair / per : -1;
+            j[n][i].top = -INF;
+            j[n][i].sum = 0;
+        }
     }
-    u32 a[8][4];
-    fragments(a, from[0], from[1], d, t);
     Lines l = lines(cache, tables + (u64)sequence[tile.first] * pages, layer, layers, kvHead, kv, d);
-    Join j[2];
-    j[0].top = j[1].top = -INF;
-    j[0].sum = j[1].sum = 0;
     for (int i = 0; i < 64; i++) total[32 * i] = 0;
     for (int base = 0; base <= last; base += KEYS) {
-        float o[16][4], top[2], sum[2];
-        unit<true>(o, top, sum, a, l, base, see, last, d, scale);
-        for (int side = 0; side < 2; side++)
-            if (top[side] != -INF) j[side] = join(j[side].top, j[side].sum, top[side], sum[side]);
-            else j[side].keep = 1, j[side].enter = 0;
+        float o[2][8][4], top[2][2], sum[2][2];
+        unit<2>(o, top, sum, a, l, base, see, last, d, scale);
 #pragma unroll
-        for (int i = 0; i < 64; i++) {
-            int side = i % 4 / 2;
-            total[32 * i] = joined(total[32 * i], o[i / 4][i % 4], j[side]);
+        for (int n = 0; n < 2; n++) {
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                if (top[n][i] != -INF) j[n][i] = join(j[n][i].top, j[n][i].sum, top[n][i], sum[n][i]);
+                else j[n][i].keep = 1, j[n][i].enter = 0;
+#pragma unroll
+            for (int i = 0; i < 32; i++) total[32 * (32 * n + i)] = joined(total[32 * (32 * n + i)], o[n][i / 4][i % 4], j[n][i % 2]);
         }
     }
 #pragma unroll
-    for (int side = 0; side < 2; side++) {
-        if (see[side] < 0) break;
-        elem *row = out + (u64)(tile.first + (g + 8 * side) / per) * ldo + (head0 + (g + 8 * side) % per) * d;
+    for (int n = 0; n < 2; n++)
 #pragma unroll
-        for (int i = 0; i < 32; i++) {
-            int e = 64 * (i / 16) + 16 * t + i % 16; // o[8h+j][i]: element 64h+16t+8i+j
-            if (e < d) row[e] = put(total[32 * ((8 * (i / 16) + i % 8) * 4 + 2 * side + i % 16 / 8)] / j[side].sum);
+        for (int i = 0; i < 2; i++) {
+            if (see[n][i] < 0) continue;
+            int pair = 8 * n + 2 * t + i;
+            u64 place = (u64)(tile.first + pair / per) * nheads + head0 + pair % per;
+            elem *to = out + (u64)(tile.first + pair / per) * ldo + (head0 + pair % per) * d;
+#pragma unroll
+            for (int x = 0; x < 16; x++) {
+                int e = 64 * (x / 8) + 8 * g + x % 8;
+                if (e < d) to[e] = put(total[32 * (32 * n + 4 * (4 * (x / 8) + x % 8 / 2) + 2 * (x % 2) + i)] / j[n][i].sum);
+            }
+            if (stats && g == 0) {
+                stats[2 * place] = j[n][i].top;
+                stats[2 * place + 1] = j[n][i].sum;
+            }
         }
-        if (stats && t == 0) {
-            stats[2 * place[side]] = j[side].top;
-            stats[2 * place[side] + 1] = j[side].sum;
-        }
-    }
     if (head0 + per == nheads)
         for (int r = 0; r < tile.rows; r++)
             for (int i = nheads * d + lane; i < ldo; i += 32) out[(u64)(tile.first + r) * ldo + i] = put(0.0f);

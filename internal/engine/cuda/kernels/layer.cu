@@ -15,26 +15,20 @@ KERNEL addnorm(elem *y, float *x, const float *delta, const float *w, const int 
     u64 row = map ? map[blockIdx.x] : blockIdx.x;
     float *in = x + row * c;
     elem *out = y + (u64)blockIdx.x * ldy;
-    float sum = 0, held[HOLD];
+    float sum = 0, held[HOLD], scale[HOLD];
 #pragma unroll
     for (int j = 0; j < HOLD; j++) {
         int i = threadIdx.x + j * blockDim.x;
         held[j] = i < c ? in[i] : 0.0f;
-    }
-    if (delta) {
-#pragma unroll
-        for (int j = 0; j < HOLD; j++) {
-            int i = threadIdx.x + j * blockDim.x;
-            if (i < c) held[j] += delta[row * c + i];
-        }
-#pragma unroll
-        for (int j = 0; j < HOLD; j++) {
-            int i = threadIdx.x + j * blockDim.x;
-            if (i < c) in[i] = held[j];
-        }
+        scale[j] = i < c ? w[i] : 0.0f;
+        if (delta && i < c) held[j] += delta[row * c + i];
     }
 #pragma unroll
-    for (int j = 0; j < HOLD; j++) sum = fmaf(held[j], held[j], sum);
+    for (int j = 0; j < HOLD; j++) {
+        int i = threadIdx.x + j * blockDim.x;
+        if (delta && i < c) in[i] = held[j];
+        sum = fmaf(held[j], held[j], sum);
+    }
     for (int i = threadIdx.x + HOLD * blockDim.x; i < c; i += blockDim.x) {
         float v = in[i];
         if (delta) in[i] = v += delta[row * c + i];
@@ -44,7 +38,7 @@ KERNEL addnorm(elem *y, float *x, const float *delta, const float *w, const int 
 #pragma unroll
     for (int j = 0; j < HOLD; j++) {
         int i = threadIdx.x + j * blockDim.x;
-        if (i < ldy) out[i] = put(i < c ? held[j] * r * w[i] : 0.0f);
+        if (i < ldy) out[i] = put(held[j] * r * scale[j]);
     }
     for (int i = threadIdx.x + HOLD * blockDim.x; i < ldy; i += blockDim.x) out[i] = put(i < c ? in[i] * r * w[i] : 0.0f);
 }

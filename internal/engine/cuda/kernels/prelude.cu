@@ -82,7 +82,7 @@ __device__ inline double blockSumDouble(double v, double *scratch) {
 
 #if STEADY_BF16
 // Tensor cores, in terms that the host knows too (testdata/emulator.h defines STEADY_HOST and these functions).
-struct alignas(16) float4x2 {
+struct alignas(16) Eights {
     float v[8];
 };
 #ifndef STEADY_HOST
@@ -100,6 +100,12 @@ __device__ inline float power2(float x) {
 // lows and highs join the lower or the upper halves of two words, the first below.
 __device__ inline u32 lows(u32 a, u32 b) { return __byte_perm(a, b, 0x5410); }
 __device__ inline u32 highs(u32 a, u32 b) { return __byte_perm(a, b, 0x7632); }
+// transposed exchanges two numbers of a lane each, lane 4g+t holding columns 2t and 2t+1 of row g of 8 x 8, so that it holds them of the transposed matrix.
+__device__ inline u32 transposed(u32 x) {
+    u32 r;
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(x));
+    return r;
+}
 // mma16816 adds a [16,16] b [16,8] to c; the lanes hold them as the instruction of that shape says.
 __device__ inline void mma16816(float *c, const u32 *a, u32 b0, u32 b1) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"

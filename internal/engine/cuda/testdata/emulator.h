@@ -57,6 +57,11 @@ static inline unsigned packPair(float lo, float hi) { return emulated_round(lo) 
 static inline float power2(float x) { return exp2f(x); }
 static inline unsigned lows(unsigned a, unsigned b) { return (a & 0xffffu) | b << 16; }
 static inline unsigned highs(unsigned a, unsigned b) { return a >> 16 | (b & 0xffff0000u); }
+static inline unsigned transposed(unsigned x) {
+    int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
+    unsigned a = __shfl_sync(~0u, x, 4 * (2 * t) + g / 2), b = __shfl_sync(~0u, x, 4 * (2 * t + 1) + g / 2);
+    return g % 2 ? highs(a, b) : lows(a, b);
+}
 static inline void mma16816(float *c, const unsigned *a, unsigned b0, unsigned b1) {
     int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
     float rows[2][16], columns[2][16];
