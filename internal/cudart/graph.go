@@ -2,6 +2,27 @@
 
 package cudart
 
+/*
+#include <stdint.h>
+#include <string.h>
+
+// The driver's launch with attributes, in the layout of its documentation.
+struct steady_attribute { int id, pad; union { char bytes[64]; int number; } value; };
+struct steady_config { unsigned grid[3], block[3], shared; void *stream; struct steady_attribute *attributes; unsigned count; };
+
+static int steady_launch_early(uintptr_t launch, void *f, unsigned gx, unsigned gy, unsigned bx, void *stream, uint64_t *words, int n) {
+	void *params[24];
+	struct steady_attribute a;
+	struct steady_config c = {{gx, gy, 1}, {bx, 1, 1}, 0, stream, &a, 1};
+	memset(&a, 0, sizeof a);
+	a.id = 6; // programmatic stream serialization
+	a.value.number = 1;
+	for (int i = 0; i < n; i++) params[i] = &words[i];
+	return ((int (*)(struct steady_config *, void *, void **, void **))launch)(&c, f, params, NULL);
+}
+*/
+import "C"
+
 import (
 	"fmt"
 	"unsafe"
@@ -14,6 +35,7 @@ type driverCalls struct {
 	hostAlloc, hostFree, downloadAsync                              Proc
 	eventCreate, eventRecord, eventSync, eventDestroy, eventElapsed Proc
 	begin, end, instantiate, launch, execDestroy, graphDestroy      Proc
+	launchEx                                                        Proc // 0 before CUDA 12
 }
 
 // extra returns them; Load comes first.
@@ -40,6 +62,9 @@ func extra() (*driverCalls, error) {
 		"cuGraphExecDestroy": &c.execDestroy, "cuGraphDestroy": &c.graphDestroy,
 	}) != nil {
 		c.begin = 0
+	}
+	if c.launchEx, err = l.Proc("cuLaunchKernelEx"); err != nil {
+		c.launchEx = 0
 	}
 	extraCalls = c
 	return c, nil
@@ -176,4 +201,31 @@ func (g *Graph) Destroy() error {
 		return nil
 	}
 	return driverCode("cudart.Destroy", extraCalls.execDestroy.Call(g.exec))
+}
+
+// LaunchEarly is Launch for a kernel that waits by itself (griddepcontrol) for the one before it: it may begin while that one ends. Devices before
+// Hopper and old drivers start it in order.
+func (c *Context) LaunchEarly(f *Function, gridX, gridY, threads int, args ...Arg) error {
+	e, err := extra()
+	if err != nil {
+		return err
+	}
+	if e.launchEx == 0 || c.Major < 9 {
+		return c.Launch(f, gridX, gridY, threads, 0, args...)
+	}
+	if gridX == 0 || gridY == 0 {
+		return nil
+	}
+	var words [maxArgs]C.uint64_t
+	if len(args) > maxArgs {
+		panic("cudart: too many kernel arguments")
+	}
+	for i, a := range args {
+		words[i] = C.uint64_t(a)
+	}
+	code := C.steady_launch_early(C.uintptr_t(e.launchEx), f.handle(), C.unsigned(gridX), C.unsigned(gridY), C.unsigned(threads), c.streamPtr(), &words[0], C.int(len(args)))
+	if code != 0 {
+		return fmt.Errorf("%s on %dx%d blocks of %d: %w", f.name, gridX, gridY, threads, driverCode("cudart.LaunchEarly", int(code)))
+	}
+	return nil
 }

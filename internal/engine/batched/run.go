@@ -12,17 +12,13 @@ import (
 func (s *Scheduler) Run(dev Device) {
 	defer close(s.done)
 	s.dev = dev
-	if a, ok := dev.(Ahead); ok {
-		s.mu.Lock()
-		s.ahead, s.lead = a, 1
-		s.mu.Unlock()
-	}
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
+	s.ahead, _ = dev.(Ahead)
+	s.timer = time.NewTimer(time.Hour)
+	defer s.timer.Stop()
 	for {
 		runnable, waiting, stop := s.admit()
-		if !stop && waiting > 0 {
-			s.waitForReceivers(timer)
+		if !stop && waiting {
+			s.waitForReceivers()
 			runnable, _, stop = s.admit()
 		}
 		if stop {
@@ -48,26 +44,26 @@ func (s *Scheduler) fail(err error) {
 	}
 }
 
-// waitForReceivers waits until no receiver keeps the batch waiting, something else wants it, or the grace is over.
-func (s *Scheduler) waitForReceivers(timer *time.Timer) {
-	timer.Reset(sinkGrace)
+// waitForReceivers waits until no receiver is busy, something else wants the batch, or the grace is over.
+func (s *Scheduler) waitForReceivers() {
+	s.timer.Reset(sinkGrace)
 	for {
 		select {
 		case <-s.wake:
 			s.mu.Lock()
-			stop := s.slow == 0 || len(s.swaps) > 0 || s.closed
+			stop := s.busy == 0 || len(s.swaps) > 0 || s.closed
 			s.mu.Unlock()
 			if stop {
 				return
 			}
-		case <-timer.C:
+		case <-s.timer.C:
 			return
 		}
 	}
 }
 
-// admit applies what callers changed since the last step and returns the sequences that can run, and how many wait for their receivers.
-func (s *Scheduler) admit() (runnable []*Sequence, waiting int, stop bool) {
+// admit applies what callers changed since the last step and returns the sequences that can run, and whether others wait for their receivers.
+func (s *Scheduler) admit() (runnable []*Sequence, waiting, stop bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, sw := range s.swaps {
@@ -83,7 +79,7 @@ func (s *Scheduler) admit() (runnable []*Sequence, waiting int, stop bool) {
 			}
 		}
 		s.active, s.arrived = nil, nil
-		return nil, 0, true
+		return nil, false, true
 	}
 	s.active = slices.DeleteFunc(s.active, func(seq *Sequence) bool {
 		s.checkPin(seq)
@@ -94,12 +90,14 @@ func (s *Scheduler) admit() (runnable []*Sequence, waiting int, stop bool) {
 	})
 	s.enter()
 	for _, seq := range s.active {
-		if seq.pending > s.lead {
-			waiting++
-		} else {
+		seq.lags = seq.lags && seq.busy
+		if !seq.busy || s.ahead != nil && !seq.lags && seq.single() {
 			runnable = append(runnable, seq)
+		} else {
+			waiting = waiting || s.ahead == nil // one that computes ahead waits where it hands tokens on
 		}
 	}
+	s.asleep = len(runnable) == 0
 	return runnable, waiting, false
 }
 
@@ -137,8 +135,12 @@ func (s *Scheduler) checkPin(seq *Sequence) {
 func (s *Scheduler) finish(seq *Sequence, e event) {
 	e.last = true
 	seq.out <- e
-	s.bury(seq)
+	seq.dead = true
+	s.rest(seq)
 }
+
+// single says whether the next token needs one row only.
+func (seq *Sequence) single() bool { return !seq.Score && len(seq.Tokens)-seq.Done == 1 }
 
 // install makes a version live. Cached keys and values belong to the old one, so every prefix is computed again; with a bounded cache the sequences enter
 // again, because what they shared they may not share at once. The caller holds mu.
@@ -198,7 +200,7 @@ func (s *Scheduler) step(runnable []*Sequence) error {
 	if s.ahead != nil {
 		prompts := make([]*Sequence, 0, len(runnable))
 		for _, seq := range runnable {
-			if !seq.Score && len(seq.Tokens)-seq.Done == 1 {
+			if seq.single() {
 				single = append(single, seq)
 			} else {
 				prompts = append(prompts, seq)
@@ -265,7 +267,8 @@ func (s *Scheduler) stepAhead(single []*Sequence) error {
 	return s.land()
 }
 
-// land reads the oldest step under way and hands its tokens on.
+// land reads the oldest step under way and hands its tokens on. A token whose receiver is busy with the one before is thrown away, and computed again when
+// the receiver is ready: what it does with that one, a swap for example, counts for the next.
 func (s *Scheduler) land() error {
 	results, err := s.ahead.Finish(s.version)
 	if err != nil {
@@ -273,9 +276,15 @@ func (s *Scheduler) land() error {
 	}
 	s.flights--
 	s.mu.Lock()
+	if s.busy > 0 {
+		s.mu.Unlock()
+		s.waitForReceivers()
+		s.mu.Lock()
+	}
 	defer s.mu.Unlock()
 	for i, seq := range s.group {
-		if seq.dead {
+		seq.lags = seq.lags || seq.busy
+		if seq.dead || seq.lags {
 			continue
 		}
 		if err := results[i].Err; err != nil {
@@ -301,7 +310,8 @@ func (s *Scheduler) deliver(seq *Sequence, tok engine.Token) {
 		e.finish = engine.FinishLength
 		s.finish(seq, e)
 	default:
-		s.setPending(seq, seq.pending+1)
+		seq.busy = true
+		s.busy++
 		seq.out <- e
 	}
 }

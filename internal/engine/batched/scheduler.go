@@ -25,7 +25,8 @@ type Device interface {
 	Close() error
 }
 
-// Ahead is a Device that computes single tokens of a fixed group of sequences by steps that may be started before the one before is read.
+// Ahead is a Device that computes single tokens of a fixed group of sequences by steps that may be started before the one before is read. It needs a
+// bounded cache: only then a sequence has all its pages from the start. A step may run one token past the end of a sequence.
 type Ahead interface {
 	Device
 	// Load makes sequences, each with one token to compute, the group of the next steps.
@@ -56,9 +57,9 @@ type Sequence struct {
 	Scores []float32
 
 	out chan event
-	// pending counts tokens that the receiver has not finished with; dead is true after the end or when the receiver gave up. Both are guarded by Scheduler.mu.
-	pending int
-	dead    bool
+	// busy is true while the receiver handles a token, dead after the end or when the receiver gave up. Both are guarded by Scheduler.mu.
+	busy, dead bool
+	lags       bool // Run's own: a token computed ahead was thrown away because the receiver was busy
 }
 
 // Chunk is the work of one sequence in one step: tokens [First, First+N).
@@ -111,7 +112,8 @@ type Scheduler struct {
 	mu      sync.Mutex
 	arrived []*Sequence
 	swaps   []swap
-	slow    int // sequences whose receiver keeps the batch waiting
+	busy    int  // sequences whose receiver handles a token
+	asleep  bool // nothing could run
 	version int
 	closed  bool
 	broken  error // the device failed: nothing works any more
@@ -123,7 +125,7 @@ type Scheduler struct {
 	// Run's own.
 	dev     Device
 	ahead   Ahead // dev, if it is one
-	lead    int   // tokens that may be under way before their receiver asks: 1 for ahead
+	timer   *time.Timer
 	pages   *pages
 	active  []*Sequence
 	group   []*Sequence // loaded
@@ -277,27 +279,17 @@ func (s *Scheduler) receive(ctx context.Context, seq *Sequence, op string) (even
 func (s *Scheduler) acknowledge(seq *Sequence, gone bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if gone {
-		s.bury(seq)
-	} else if seq.pending > 0 {
-		s.setPending(seq, seq.pending-1)
-	}
-	if s.slow == 0 || gone {
+	seq.dead = seq.dead || gone
+	s.rest(seq)
+	if s.busy == 0 || gone || s.asleep {
 		s.poke()
 	}
 }
 
-// setPending and bury keep count of slow receivers; the caller holds mu.
-func (s *Scheduler) setPending(seq *Sequence, n int) {
-	if seq.pending > s.lead {
-		s.slow--
+// rest says that the receiver is not busy any more; the caller holds mu.
+func (s *Scheduler) rest(seq *Sequence) {
+	if seq.busy {
+		seq.busy = false
+		s.busy--
 	}
-	if seq.pending = n; n > s.lead {
-		s.slow++
-	}
-}
-
-func (s *Scheduler) bury(seq *Sequence) {
-	seq.dead = true
-	s.setPending(seq, 0)
 }

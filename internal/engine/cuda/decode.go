@@ -202,7 +202,7 @@ func (g *gpu) finish(s step, tops []int32) ([]answer, []record, error) {
 
 // steps puts the launches of a step on the stream.
 func (g *gpu) steps(key stepKey) error {
-	b, d, n := &batch{d: &g.device}, &g.decoder, key.rows
+	b, d, n := &batch{d: &g.device, early: true}, &g.decoder, key.rows
 	b.launch(g.k.embed, n, 1, threads, g.x.Arg(), g.w.embed.at.Arg(), d.tokens.Arg(), cudart.Int(g.Hidden), cudart.Int(g.hiddenP))
 	warps := n * g.headBlocks(8) * key.splits
 	var delta cudart.Ptr
@@ -212,10 +212,10 @@ func (g *gpu) steps(key stepKey) error {
 		delta = g.delta
 		b.product(g.qkv, g.n, l.qkv, n)
 		b.heads(g.q, g.cache, g.qkv, l, d.tables, 0, d.positions, place, n)
-		b.launch(g.k.attendsplit, pad(warps, 4)/4, 1, threads, append(append([]cudart.Arg{
+		b.follow(g.k.attendsplit, pad(warps, 4)/4, 1, threads, append(append([]cudart.Arg{
 			d.parts.at.Arg(), d.partStats.at.Arg(), g.q.Arg(), g.cache.Arg(), d.tables.Arg(), d.positions.Arg(), cudart.Int(n), cudart.Int(key.splits),
 		}, place...), g.scale())...)
-		b.launch(g.k.attendfold, n, pad(g.Heads, threads/32)/(threads/32), threads, g.att.Arg(), d.parts.at.Arg(), d.partStats.at.Arg(), d.positions.Arg(), cudart.Int(key.splits),
+		b.follow(g.k.attendfold, n, pad(g.Heads, threads/32)/(threads/32), threads, g.att.Arg(), d.parts.at.Arg(), d.partStats.at.Arg(), d.positions.Arg(), cudart.Int(key.splits),
 			cudart.Int(g.Heads), cudart.Int(g.HeadDim), cudart.Int(g.queriesP))
 		b.product(g.delta, g.att, l.out, n)
 		b.addNorm(g.n, g.x, delta, l.norm2, 0, n)
@@ -235,7 +235,7 @@ func (g *gpu) steps(key stepKey) error {
 // heads normalises and rotates queries and keys of n rows and writes keys and values to the cache.
 func (b *batch) heads(q, cache, qkv cudart.Ptr, l layerWeights, tables, table, position cudart.Ptr, place []cudart.Arg, n int) {
 	d := b.d
-	b.launch(d.k.heads, n, pad(d.Heads+2*d.KVHeads, threads/32)/(threads/32), threads, slices.Concat([]cudart.Arg{
+	b.follow(d.k.heads, n, pad(d.Heads+2*d.KVHeads, threads/32)/(threads/32), threads, slices.Concat([]cudart.Arg{
 		q.Arg(), cache.Arg(), qkv.Arg(), l.qNorm.at.Arg(), l.kNorm.at.Arg(), d.cos.Arg(), d.sin.Arg(), tables.Arg(), table.Arg(), position.Arg(),
 	}, place, []cudart.Arg{cudart.Float(float32(d.RMSEps))})...)
 }
@@ -243,7 +243,7 @@ func (b *batch) heads(q, cache, qkv cudart.Ptr, l layerWeights, tables, table, p
 // siluMul writes the activations h of n rows of gu.
 func (b *batch) siluMul(h, gu cudart.Ptr, n int) {
 	d := b.d
-	b.launch(d.k.silumul, n, pad(d.interP, 4*threads)/(4*threads), threads, h.Arg(), gu.Arg(), cudart.Int(d.Intermediate), cudart.Int(d.interP))
+	b.follow(d.k.silumul, n, pad(d.interP, 4*threads)/(4*threads), threads, h.Arg(), gu.Arg(), cudart.Int(d.Intermediate), cudart.Int(d.interP))
 }
 
 // close frees what the driver keeps for the decoder.

@@ -51,6 +51,17 @@ func (d *device) plan(s cudart.Shape) (*cudart.Plan, error) {
 type batch struct {
 	d   *device
 	err error
+	// early lets kernels that wait by themselves begin while the one before ends.
+	early bool
+}
+
+// follow launches a kernel that begins with await.
+func (b *batch) follow(f *cudart.Function, gridX, gridY, threads int, args ...cudart.Arg) {
+	if !b.early {
+		b.launch(f, gridX, gridY, threads, args...)
+	} else if b.err == nil {
+		b.err = b.d.ctx.LaunchEarly(f, gridX, gridY, threads, args...)
+	}
 }
 
 // do runs f unless something failed before.
@@ -75,7 +86,7 @@ func (b *batch) product(y, x cudart.Ptr, m *matrix, rows int) {
 // addNorm adds delta (or nothing, if 0) to x and writes to y the norm of n rows, chosen by index if that is not 0.
 func (b *batch) addNorm(y, x, delta cudart.Ptr, w *matrix, index cudart.Ptr, n int) {
 	d := b.d
-	b.launch(d.k.addnorm, n, 1, plainThreads, y.Arg(), x.Arg(), delta.Arg(), w.at.Arg(), index.Arg(), cudart.Int(d.Hidden), cudart.Int(d.hiddenP),
+	b.follow(d.k.addnorm, n, 1, plainThreads, y.Arg(), x.Arg(), delta.Arg(), w.at.Arg(), index.Arg(), cudart.Int(d.Hidden), cudart.Int(d.hiddenP),
 		cudart.Float(float32(d.RMSEps)))
 }
 

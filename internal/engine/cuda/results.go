@@ -81,10 +81,10 @@ func (b *batch) sample(r *results, logits, asks cudart.Ptr, first, n, total, wid
 		return p.Add(bytes)
 	}
 	asks = asks.Add(first * askBytes)
-	b.launch(d.k.samplemax, n, chunks, sampleThread, tops.Arg(), logits.Arg(), asks.Arg(), vocab, cudart.Int(g))
-	b.launch(d.k.samplebound, n, 1, sampleThread, states.Arg(), tops.Arg(), asks.Arg(), cudart.Int(g))
-	b.launch(d.k.samplesum, n, chunks, threads, sums.Arg(), list.Arg(), states.Arg(), logits.Arg(), asks.Arg(), vocab)
-	b.launch(d.k.samplepick, n, 1, sampleThread, r.answers.Add(first*answerBytes).Arg(), ids.Add(4*first*width).Arg(), values.Add(4*first*width).Arg(),
+	b.follow(d.k.samplemax, n, chunks, sampleThread, tops.Arg(), logits.Arg(), asks.Arg(), vocab, cudart.Int(g))
+	b.follow(d.k.samplebound, n, 1, sampleThread, states.Arg(), tops.Arg(), asks.Arg(), cudart.Int(g))
+	b.follow(d.k.samplesum, n, chunks, threads, sums.Arg(), list.Arg(), states.Arg(), logits.Arg(), asks.Arg(), vocab)
+	b.follow(d.k.samplepick, n, 1, sampleThread, r.answers.Add(first*answerBytes).Arg(), ids.Add(4*first*width).Arg(), values.Add(4*first*width).Arg(),
 		at(r.keys, first*width*8).Arg(), states.Arg(), sums.Arg(), list.Arg(), logits.Arg(), asks.Arg(), vocab, cudart.Int(width), at(tokens, 4*first).Arg(),
 		at(positions, 4*first).Arg())
 }

@@ -12,15 +12,20 @@ KERNEL embed(float *x, const elem *table, const int *tokens, int c, int ldt) {
 // row map[i] of x and delta [.,c], or row i when map is null. Columns from c to ldy become 0. Source: Zhang and Sennrich 2019, eq. 4.
 KERNEL addnorm(elem *y, float *x, const float *delta, const float *w, const int *map, int c, int ldy, float eps) {
     __shared__ float scratch[WARPS];
-    u64 row = map ? map[blockIdx.x] : blockIdx.x;
-    float *in = x + row * c;
-    elem *out = y + (u64)blockIdx.x * ldy;
     float sum = 0, held[HOLD], scale[HOLD];
 #pragma unroll
     for (int j = 0; j < HOLD; j++) {
         int i = threadIdx.x + j * blockDim.x;
-        held[j] = i < c ? in[i] : 0.0f;
         scale[j] = i < c ? w[i] : 0.0f;
+    }
+    await();
+    u64 row = map ? map[blockIdx.x] : blockIdx.x;
+    float *in = x + row * c;
+    elem *out = y + (u64)blockIdx.x * ldy;
+#pragma unroll
+    for (int j = 0; j < HOLD; j++) {
+        int i = threadIdx.x + j * blockDim.x;
+        held[j] = i < c ? in[i] : 0.0f;
         if (delta && i < c) held[j] += delta[row * c + i];
     }
 #pragma unroll
@@ -59,6 +64,7 @@ __device__ inline u64 slot(const int *table, int pos, int layer, int layers, int
 KERNEL heads(float *q, elem *cache, const float *qkv, const float *qw, const float *kw, const float *cosine, const float *sine, const int *tables,
              const int *sequence, const int *position, int pages, int layer, int layers, int nheads, int kv, int d, float eps) {
     int row = blockIdx.x, head = blockIdx.y * (blockDim.x >> 5) + (threadIdx.x >> 5), lane = threadIdx.x & 31, half = d / 2;
+    await();
     if (head >= nheads + 2 * kv) return;
     int pos = position[row];
     const float *in = qkv + ((u64)row * (nheads + 2 * kv) + head) * d;
@@ -104,6 +110,7 @@ KERNEL silumul(elem *h, const float *gu, int f, int ldh) {
     const float *gate = gu + (u64)blockIdx.x * 2 * f, *up = gate + f;
     elem *out = h + (u64)blockIdx.x * ldh;
     float a[4], b[4];
+    await();
 #pragma unroll
     for (int j = 0; j < 4; j++) {
         int i = (blockIdx.y * 4 + j) * blockDim.x + threadIdx.x;

@@ -25,6 +25,15 @@ __device__ inline float get(elem x) { return x; }
 __device__ inline elem put(float x) { return x; }
 #endif
 
+// A kernel that may be launched while the one before it ends calls await before it reads or writes what that one touches; it lets the next one begin as soon
+// as its own blocks run. Elsewhere both do nothing.
+__device__ inline void await() {
+#if !defined(STEADY_HOST) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 #define FULL 0xffffffffu
 #define INF __uint_as_float(0x7f800000u)
 #define WARPS 32 // the largest number of warps of a block

@@ -107,6 +107,7 @@ struct Row {
 // samplemax writes tops [rows,groups]: the largest logit of each group, after the temperature, INF when one is not finite. Grid: rows x chunks.
 KERNEL samplemax(float *tops, const float *logits, const Ask *asks, int vocab, int groups) {
     const float *z = logits + (u64)blockIdx.x * vocab;
+    await();
     float inverse = asks[blockIdx.x].inverse;
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
     for (int group = blockIdx.y * (CHUNKED / GROUP) + warp; group < min(groups, (int)(blockIdx.y + 1) * (CHUNKED / GROUP)); group += warps) {
@@ -127,6 +128,7 @@ KERNEL samplemax(float *tops, const float *logits, const Ask *asks, int vocab, i
 // number are enough. One block a row.
 KERNEL samplebound(Row *rows, const float *tops, const Ask *asks, int groups) {
     __shared__ float scratch[WARPS];
+    await();
     tops += (u64)blockIdx.x * groups;
     int need = asks[blockIdx.x].top;
     float top = -INF;
@@ -149,6 +151,7 @@ KERNEL samplebound(Row *rows, const float *tops, const Ask *asks, int groups) {
 KERNEL samplesum(double *sums, u64 *candidates, Row *rows, const float *logits, const Ask *asks, int vocab) {
     const float *z = logits + (u64)blockIdx.x * vocab;
     Row *row = rows + blockIdx.x;
+    await();
     if (row->bad) return;
     float inverse = asks[blockIdx.x].inverse, top = row->top;
     u32 bound = row->bound;
@@ -184,6 +187,7 @@ KERNEL samplepick(Answer *answers, int *ids, float *values, u64 *keys, const Row
     __shared__ double sums[SEGMENTS], part[32];
     __shared__ int chosen, count, histogram[256], bin, remaining;
     __shared__ u64 sorted[SORTED];
+    await();
     const float *z = logits + (u64)blockIdx.x * vocab;
     Ask ask = asks[blockIdx.x];
     Row row = rows[blockIdx.x];
