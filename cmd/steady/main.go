@@ -36,6 +36,7 @@ type cli struct {
 	Worker       workerCmd       `cmd:"" help:"Serve roles against a Temporal server."`
 	Config       configCmd       `cmd:"" help:"Print and check configurations."`
 	Doctor       doctorCmd       `cmd:"" help:"Say what this machine can do, and what to do about what is missing."`
+	Bench        benchCmd        `cmd:"" help:"Measure engines on this machine."`
 	Sandbox      sandboxCmd      `cmd:"" help:"Run one program in the sandbox."`
 	Judge        judgeCmd        `cmd:"" help:"Judge responses from a JSON Lines file."`
 	Dataset      datasetCmd      `cmd:"" help:"Prepare and look at data sets."`

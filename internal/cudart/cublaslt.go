@@ -128,6 +128,7 @@ type Plan struct {
 	Shape
 	b                *BLAS
 	desc             uintptr
+	shared           uintptr // instead of desc: another plan's
 	layA, layB, layC uintptr
 	results          Memory // of the candidates
 	candidates, used int
@@ -193,7 +194,11 @@ func (b *BLAS) NewPlan(s Shape) (p *Plan, err error) {
 	var pref uintptr
 	made("preference", &pref, b.prefCreate)
 	set("workspace", b.prefSet, pref, ltPrefWorkspace, ltWorkspaceBytes, 8)
-	set("reduction", b.prefSet, pref, ltPrefReduction, ltOutOfPlace, 4)
+	var reduction uintptr
+	if s.Product == Forward {
+		reduction = ltOutOfPlace
+	}
+	set("reduction", b.prefSet, pref, ltPrefReduction, reduction, 4)
 	if err != nil {
 		return p, err
 	}
@@ -243,7 +248,7 @@ func (p *Plan) run(result, rows, other Ptr, add bool) error {
 	if add {
 		beta = b.scalars.Addr() // 1
 	}
-	code := b.matmul.Call(b.handle, p.desc, b.scalars.Addr(), uintptr(other), p.layA, uintptr(rows), p.layB, beta,
+	code := b.matmul.Call(b.handle, p.desc|p.shared, b.scalars.Addr(), uintptr(other), p.layA, uintptr(rows), p.layB, beta,
 		uintptr(result), p.layC, uintptr(result), p.layC, p.results.Addr()+uintptr(p.used*ltResultBytes), uintptr(b.workspace), ltWorkspaceBytes, uintptr(b.ctx.streamPtr()))
 	if code != 0 {
 		return fmt.Errorf("%+v: %w", p.Shape, status("cublasLtMatmul", code))

@@ -36,6 +36,7 @@ type driverCalls struct {
 	eventCreate, eventRecord, eventSync, eventDestroy, eventElapsed Proc
 	begin, end, instantiate, launch, execDestroy, graphDestroy      Proc
 	launchEx                                                        Proc // 0 before CUDA 12
+	copyAsync                                                       Proc // 0 on an emulated driver
 }
 
 // extra returns them; Load comes first.
@@ -65,6 +66,9 @@ func extra() (*driverCalls, error) {
 	}
 	if c.launchEx, err = l.Proc("cuLaunchKernelEx"); err != nil {
 		c.launchEx = 0
+	}
+	if c.copyAsync, err = l.Proc("cuMemcpyDtoDAsync_v2"); err != nil {
+		c.copyAsync = 0
 	}
 	extraCalls = c
 	return c, nil
@@ -117,6 +121,18 @@ func (c *Context) DownloadAsync(dst Pinned, src Ptr, n int) error {
 		return err
 	}
 	return driverCode("cudart.DownloadAsync", e.downloadAsync.Call(dst.Addr(), uintptr(src), uintptr(n), uintptr(c.streamPtr())))
+}
+
+// Copy copies n bytes of device memory on the stream. Errors: NotFound on an emulated device.
+func (c *Context) Copy(dst, src Ptr, n int) error {
+	e, err := extra()
+	if err != nil {
+		return err
+	}
+	if e.copyAsync == 0 {
+		return fault.New(fault.NotFound, "cudart.Copy", "the driver copies nothing on the device")
+	}
+	return driverCode("cudart.Copy", e.copyAsync.Call(uintptr(dst), uintptr(src), uintptr(n), uintptr(c.streamPtr())))
 }
 
 // Event marks a place in the stream.

@@ -202,7 +202,7 @@ func (g *gpu) finish(s step, tops []int32) ([]answer, []record, error) {
 
 // steps puts the launches of a step on the stream.
 func (g *gpu) steps(key stepKey) error {
-	b, d, n := &batch{d: &g.device, early: true}, &g.decoder, key.rows
+	b, d, n := &batch{d: &g.device, early: g.early}, &g.decoder, key.rows
 	b.launch(g.k.embed, n, 1, threads, g.x.Arg(), g.w.embed.at.Arg(), d.tokens.Arg(), cudart.Int(g.Hidden), cudart.Int(g.hiddenP))
 	warps := n * g.headBlocks(8) * key.splits
 	var delta cudart.Ptr

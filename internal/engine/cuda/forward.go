@@ -22,12 +22,43 @@ func (d *device) product(y, x cudart.Ptr, m *matrix, rows int) error {
 		return d.ctx.Launch(d.k.gemm, pad(m.rows, plainSide)/plainSide, pad(rows, plainSide)/plainSide, plainThreads, 0,
 			y.Arg(), x.Arg(), m.at.Arg(), cudart.Int(rows), cudart.Int(m.rows), cudart.Int(m.colsP))
 	}
-	for r := 0; r < rows; r += tile { // buffers have whole tiles; rows behind the last are computed and not read
+	// Buffers have whole tiles; rows behind the last are computed and not read.
+	if n := (rows + tile - 1) / tile; n > 1 {
+		many, err := d.repeat(p, n)
+		if err != nil {
+			return err
+		}
+		if many != nil {
+			return many.Run(y, x, m.at)
+		}
+	}
+	for r := 0; r < rows; r += tile {
 		if err := p.Run(y.Add(r*m.rows*4), x.Add(r*m.colsP*d.opts.Precision.elemBytes()), m.at); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// repeated is a number of products of a shape.
+type repeated struct {
+	shape cudart.Shape
+	n     int
+}
+
+// repeat returns the plan of n products at once, or nil where they run one after the other.
+func (d *device) repeat(p *cudart.Plan, n int) (*cudart.Plan, error) {
+	key := repeated{p.Shape, n}
+	many, known := d.many[key]
+	if known {
+		return many, nil
+	}
+	many, err := p.Repeat(n)
+	if err != nil {
+		return nil, err
+	}
+	d.many[key] = many
+	return many, nil
 }
 
 // plan returns how cuBLASLt computes a product, or nil where a plain kernel serves.

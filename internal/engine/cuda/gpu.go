@@ -30,6 +30,7 @@ type device struct {
 	k     *kernels
 	blas  *cudart.BLAS // nil for plain products
 	plans map[cudart.Shape]*cudart.Plan
+	many  map[repeated]*cudart.Plan
 	w     *weights
 
 	owned    []cudart.Ptr
@@ -52,6 +53,7 @@ type gpu struct {
 	asks       cudart.Ptr // [tile]
 	results    results
 	decoder    decoder
+	early      bool // kernels of a step begin while the one before ends
 }
 
 // checkModel refuses what the kernels cannot do.
@@ -71,7 +73,8 @@ func (d *device) start(c model.Config, o Options) (err error) {
 	if err := cudart.Load(o.Driver); err != nil {
 		return err
 	}
-	d.sizes, d.opts, d.plans, d.w = sizesOf(c), o, map[cudart.Shape]*cudart.Plan{}, newWeights(sizesOf(c))
+	d.sizes, d.opts, d.w = sizesOf(c), o, newWeights(sizesOf(c))
+	d.plans, d.many = map[cudart.Shape]*cudart.Plan{}, map[repeated]*cudart.Plan{}
 	if d.ctx, err = cudart.NewContext(o.Device); err != nil {
 		return err
 	}
@@ -101,7 +104,7 @@ func (d *device) start(c model.Config, o Options) (err error) {
 }
 
 func newGPU(c model.Config, o Options) (*gpu, error) {
-	g := &gpu{}
+	g := &gpu{early: true}
 	err := g.start(c, o)
 	if err == nil {
 		err = g.allocate()
@@ -156,9 +159,14 @@ func (g *gpu) allocate() error {
 	return g.allocateCache()
 }
 
+// pageBytes is the size of a cache page.
+func (g *gpu) pageBytes() int {
+	return g.Layers * 2 * g.KVHeads * pageTokens * g.HeadDim * g.opts.Precision.elemBytes()
+}
+
 // allocateCache takes memory for keys and values after everything else has its place.
 func (g *gpu) allocateCache() error {
-	pageBytes := g.Layers * 2 * g.KVHeads * pageTokens * g.HeadDim * g.opts.Precision.elemBytes()
+	pageBytes := g.pageBytes()
 	g.pages = pad(g.opts.CacheTokens, pageTokens) / pageTokens
 	if g.pages == 0 {
 		free, _, err := g.ctx.MemInfo()
@@ -203,6 +211,11 @@ func (d *device) close() error {
 		return nil
 	}
 	errs = append(errs, d.ctx.Sync())
+	for _, p := range d.many {
+		if p != nil {
+			p.Close()
+		}
+	}
 	for _, p := range d.plans {
 		if p != nil {
 			p.Close()

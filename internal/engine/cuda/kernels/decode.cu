@@ -173,10 +173,11 @@ __device__ inline void unit(float (*o)[8][4], float (*top)[2], float (*sum)[2], 
 KERNEL attendsplit(float *parts, float *partStats, const float *q, const elem *cache, const int *tables, const int *position, int rows, int splits,
                    int pages, int layer, int layers, int nheads, int kv, int d, float scale) {
     int group = nheads / kv, per = min(group, 8), blocks = (group + per - 1) / per;
-    int item = blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5), split = item % splits;
-    item /= splits;
+    // Splits are the slowest: the short last ones of all rows fill the end, and warps of a block have about the same work.
+    int item = blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5), split = item / (rows * kv * blocks);
+    item %= rows * kv * blocks;
     int kvHead = item / blocks % kv, head0 = kvHead * group + item % blocks * per, row = item / blocks / kv;
-    if (row >= rows) return;
+    if (split >= splits) return;
     // Positions, tables and the keys of earlier tokens are not the work of the kernel before.
     int pos = position[row], base = split * KEYS;
     if (base > pos) return;

@@ -15,9 +15,15 @@ typedef u16 elem;
 __device__ inline float get(elem x) { return __uint_as_float((u32)x << 16); }
 // Rounds to nearest, ties to even; NaN stays NaN.
 __device__ inline elem put(float x) {
+#ifdef STEADY_HOST
     u32 b = __float_as_uint(x);
     if ((b & 0x7fffffffu) > 0x7f800000u) return (elem)((b >> 16) | 0x40u);
     return (elem)((b + 0x7fffu + ((b >> 16) & 1u)) >> 16);
+#else
+    u16 r;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(x));
+    return r;
+#endif
 }
 #else
 typedef float elem;
