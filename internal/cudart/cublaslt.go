@@ -219,6 +219,9 @@ func (p *Plan) Candidates() int { return p.candidates }
 // Use chooses an algorithm by its place among the candidates.
 func (p *Plan) Use(i int) { p.used = i }
 
+// algorithm is the place of the chosen one.
+func (p *Plan) algorithm() uintptr { return p.results.Addr() + uintptr(p.used*ltResultBytes) }
+
 // Algorithm is the chosen algorithm in the library's form, which one version of it on one kind of GPU understands; SetAlgorithm chooses one that
 // Algorithm returned. Errors: Invalid.
 func (p *Plan) Algorithm() []byte {
@@ -249,7 +252,7 @@ func (p *Plan) run(result, rows, other Ptr, add bool) error {
 		beta = b.scalars.Addr() // 1
 	}
 	code := b.matmul.Call(b.handle, p.desc|p.shared, b.scalars.Addr(), uintptr(other), p.layA, uintptr(rows), p.layB, beta,
-		uintptr(result), p.layC, uintptr(result), p.layC, p.results.Addr()+uintptr(p.used*ltResultBytes), uintptr(b.workspace), ltWorkspaceBytes, uintptr(b.ctx.streamPtr()))
+		uintptr(result), p.layC, uintptr(result), p.layC, p.algorithm(), uintptr(b.workspace), ltWorkspaceBytes, uintptr(b.ctx.streamPtr()))
 	if code != 0 {
 		return fmt.Errorf("%+v: %w", p.Shape, status("cublasLtMatmul", code))
 	}

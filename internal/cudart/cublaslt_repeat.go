@@ -21,7 +21,7 @@ func (p *Plan) splits() int {
 	}
 	m := NewMemory(16)
 	defer m.Free()
-	if get.Call(p.result.Addr(), ltAlgoSplits, m.Addr(), 4, m.Addr()+8) != 0 {
+	if get.Call(p.algorithm(), ltAlgoSplits, m.Addr(), 4, m.Addr()+8) != 0 {
 		return 0
 	}
 	return int(m.Int32(0))
@@ -43,8 +43,11 @@ func (p *Plan) Repeat(n int) (*Plan, error) {
 	}
 	m := NewMemory(16)
 	defer m.Free()
-	r := &Plan{Shape: p.Shape, b: p.b, result: NewMemory(ltResultBytes), shared: p.desc}
-	copy(r.result.Bytes(ltResultBytes), p.result.Bytes(ltResultBytes))
+	r := &Plan{Shape: p.Shape, b: p.b, results: NewMemory(ltResultBytes), candidates: 1, shared: p.desc}
+	if err := r.SetAlgorithm(p.Algorithm()); err != nil {
+		r.Close()
+		return nil, err
+	}
 	for _, layout := range []struct {
 		into                     *uintptr
 		kind, rows, cols, stride int

@@ -5,36 +5,48 @@ KERNEL embed(float *x, const elem *table, const int *tokens, int c, int ldt) {
     for (int i = threadIdx.x; i < c; i += blockDim.x) to[i] = get(from[i]);
 }
 
-// HOLD elements of a row stay in a thread's registers; what a wider row has more is read twice.
-#define HOLD 16
+// HOLD times four neighbouring elements of a row stay in a thread's registers; what a wider row has more, and rows that are no multiple of four, is read twice.
+#define HOLD 4
+
+struct alignas(16) Four {
+    float v[4];
+};
+struct alignas(4 * sizeof(elem)) FourElems {
+    elem v[4];
+};
 
 // addnorm adds delta to x in place (unless delta is null) and writes y = w x / sqrt(mean(x^2) + eps); one block a row. Row i of y [rows,ldy] is
 // row map[i] of x and delta [.,c], or row i when map is null. Columns from c to ldy become 0. Source: Zhang and Sennrich 2019, eq. 4.
 KERNEL addnorm(elem *y, float *x, const float *delta, const float *w, const int *map, int c, int ldy, float eps) {
     __shared__ float scratch[WARPS];
-    float sum = 0, held[HOLD], scale[HOLD];
+    int fours = c % 4 == 0 ? min(c / 4, (int)(HOLD * blockDim.x)) : 0, rest = 4 * fours + threadIdx.x;
+    Four held[HOLD], scale[HOLD];
 #pragma unroll
     for (int j = 0; j < HOLD; j++) {
         int i = threadIdx.x + j * blockDim.x;
-        scale[j] = i < c ? w[i] : 0.0f;
+        if (i < fours) scale[j] = ((const Four *)w)[i];
     }
     await();
     u64 row = map ? map[blockIdx.x] : blockIdx.x;
-    float *in = x + row * c;
+    float *in = x + row * c, sum = 0;
     elem *out = y + (u64)blockIdx.x * ldy;
 #pragma unroll
     for (int j = 0; j < HOLD; j++) {
         int i = threadIdx.x + j * blockDim.x;
-        held[j] = i < c ? in[i] : 0.0f;
-        if (delta && i < c) held[j] += delta[row * c + i];
+        if (i >= fours) continue;
+        held[j] = ((const Four *)in)[i];
+        if (!delta) continue;
+        Four d = ((const Four *)(delta + row * c))[i];
+        for (int e = 0; e < 4; e++) held[j].v[e] += d.v[e];
     }
 #pragma unroll
     for (int j = 0; j < HOLD; j++) {
         int i = threadIdx.x + j * blockDim.x;
-        if (delta && i < c) in[i] = held[j];
-        sum = fmaf(held[j], held[j], sum);
+        if (i >= fours) continue;
+        if (delta) ((Four *)in)[i] = held[j];
+        for (int e = 0; e < 4; e++) sum = fmaf(held[j].v[e], held[j].v[e], sum);
     }
-    for (int i = threadIdx.x + HOLD * blockDim.x; i < c; i += blockDim.x) {
+    for (int i = rest; i < c; i += blockDim.x) {
         float v = in[i];
         if (delta) in[i] = v += delta[row * c + i];
         sum = fmaf(v, v, sum);
@@ -43,9 +55,12 @@ KERNEL addnorm(elem *y, float *x, const float *delta, const float *w, const int 
 #pragma unroll
     for (int j = 0; j < HOLD; j++) {
         int i = threadIdx.x + j * blockDim.x;
-        if (i < ldy) out[i] = put(held[j] * r * scale[j]);
+        if (i >= fours) continue;
+        FourElems o;
+        for (int e = 0; e < 4; e++) o.v[e] = put(held[j].v[e] * r * scale[j].v[e]);
+        ((FourElems *)out)[i] = o;
     }
-    for (int i = threadIdx.x + HOLD * blockDim.x; i < ldy; i += blockDim.x) out[i] = put(i < c ? in[i] * r * w[i] : 0.0f);
+    for (int i = rest; i < ldy; i += blockDim.x) out[i] = put(i < c ? in[i] * r * w[i] : 0.0f);
 }
 
 // PAGE is the number of tokens of a cache page.
