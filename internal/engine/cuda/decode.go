@@ -31,14 +31,14 @@ type decoder struct {
 	tables                  cudart.Ptr // [rows, seqPages]
 	parts, partStats        buffer
 	results                 results
-	places                  [2]place
+	landings                [2]landing
 	next                    int
 	loaded                  int // rows of the last load, idle ones included
 	graphs                  map[stepKey]*cudart.Graph
 }
 
-// place is where the host reads the results of a step.
-type place struct {
+// landing is where the host reads the results of a step.
+type landing struct {
 	memory cudart.Pinned
 	bytes  int
 	done   cudart.Event
@@ -46,7 +46,7 @@ type place struct {
 
 // step is a started step.
 type step struct {
-	n, rows, width, place int
+	n, rows, width, landing int
 }
 
 // splitsOf is the number of partial results for rows up to a position, rounded up to one of few numbers.
@@ -81,9 +81,9 @@ func (d *decoder) setUp(g *gpu) error {
 			return err
 		}
 	}
-	for i := range d.places {
+	for i := range d.landings {
 		var err error
-		if d.places[i].done, err = g.ctx.NewEvent(); err != nil {
+		if d.landings[i].done, err = g.ctx.NewEvent(); err != nil {
 			return err
 		}
 	}
@@ -139,7 +139,7 @@ func (g *gpu) begin(n, last, width int) (step, error) {
 		return step{}, err
 	}
 	s := step{n, key.rows, width, d.next}
-	p := &d.places[s.place]
+	p := &d.landings[s.landing]
 	d.next = 1 - d.next
 	bytes := s.bytes()
 	if bytes > p.bytes {
@@ -184,7 +184,7 @@ func (d *decoder) forget() error {
 
 // finish waits for a step and returns its answers and records.
 func (g *gpu) finish(s step, tops []int32) ([]answer, []record, error) {
-	p := &g.decoder.places[s.place]
+	p := &g.decoder.landings[s.landing]
 	if err := p.done.Wait(); err != nil {
 		return nil, nil, err
 	}
@@ -249,7 +249,7 @@ func (b *batch) siluMul(h, gu cudart.Ptr, n int) {
 // close frees what the driver keeps for the decoder.
 func (d *decoder) close() error {
 	errs := []error{d.forget()}
-	for _, p := range d.places {
+	for _, p := range d.landings {
 		errs = append(errs, p.memory.Release(), p.done.Destroy())
 	}
 	return errors.Join(errs...)
