@@ -61,8 +61,8 @@ func splitsOf(position int) int {
 	return n
 }
 
-// rowsOf is n rounded up to a power of two, at most most.
-func rowsOf(n, most int) int {
+// powerOfTwo is n rounded up to a power of two, at most most.
+func powerOfTwo(n, most int) int {
 	r := 1
 	for r < n {
 		r *= 2
@@ -93,7 +93,7 @@ func (d *decoder) setUp(g *gpu) error {
 // load makes lanes the rows of the next steps.
 func (g *gpu) load(lanes []lane) error {
 	d := &g.decoder
-	n := rowsOf(len(lanes), d.rows)
+	n := powerOfTwo(len(lanes), d.rows)
 	tokens, positions, asks := make([]int32, n), make([]int32, n), make([]uint32, 0, n*askBytes/4)
 	tables := make([]int32, n*g.seqPages)
 	for i := range tables {
