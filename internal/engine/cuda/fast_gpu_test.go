@@ -261,8 +261,8 @@ func TestTune_choosesOnce(t *testing.T) {
 	}
 }
 
-// measure is a sub-benchmark whose work runs in the goroutine of the caller, which owns the GPU; report may add figures.
-func measure(b *testing.B, name string, work func() error, report func(*testing.B)) {
+// repeat is a sub-benchmark whose work runs in the goroutine of the caller, which owns the GPU; report may add figures.
+func repeat(b *testing.B, name string, work func() error, report func(*testing.B)) {
 	b.Helper()
 	calls, results, done := make(chan struct{}), make(chan error), make(chan struct{})
 	go func() {
@@ -340,7 +340,7 @@ func BenchmarkTrain(b *testing.B) {
 			if err := part.run(); err != nil { // plans, memory and code are there afterwards
 				b.Fatal(err)
 			}
-			measure(b, name+"/"+part.name, part.run, func(b *testing.B) {
+			repeat(b, name+"/"+part.name, part.run, func(b *testing.B) {
 				runs := float64(b.N) / b.Elapsed().Seconds()
 				b.ReportMetric(runs*float64(rows), "tok/s")
 				b.ReportMetric(100*runs*operations/790e12, "%MFU")
@@ -351,7 +351,7 @@ func BenchmarkTrain(b *testing.B) {
 		if err := errors.Join(g.drop(&g.fast.slots), update(true)()); err != nil {
 			b.Fatal(err)
 		}
-		measure(b, name+"/update_recomputing", update(true), func(b *testing.B) {
+		repeat(b, name+"/update_recomputing", update(true), func(b *testing.B) {
 			b.ReportMetric(float64(rows*b.N)/b.Elapsed().Seconds(), "tok/s")
 		})
 		g.opts.slots = 0
@@ -379,7 +379,7 @@ func BenchmarkTrain(b *testing.B) {
 			{"norm", func() error { _, err := g.norm(); return err }},
 			{"adamw", func() error { return g.apply(work.Optim, 1, 1) }},
 		} {
-			measure(b, name+"/"+part.name, func() error { return errors.Join(part.run(), g.ctx.Sync()) }, func(*testing.B) {})
+			repeat(b, name+"/"+part.name, func() error { return errors.Join(part.run(), g.ctx.Sync()) }, func(*testing.B) {})
 		}
 		// The pieces of one layer, each often enough that waiting does not count.
 		l, n, rows := g.w.layers[0], rows, f.m.rows
