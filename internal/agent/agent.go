@@ -102,6 +102,13 @@ type loop struct {
 	t        *trajectory.Trajectory
 	stops    []int32
 	progress func(*trajectory.Trajectory) error
+	readings []reading // of the turns that ended, in order; see reading
+}
+
+// reading is what a turn says, and the call in it.
+type reading struct {
+	text string
+	call *call
 }
 
 // room is the number of tokens that may still be added, and the end of a trajectory that needs more.
@@ -177,7 +184,7 @@ func (l *loop) sample(ctx context.Context, room int) error {
 func (l *loop) act(ctx context.Context) error {
 	room, _ := l.room()
 	u := &l.t.Turns[len(l.t.Turns)-1]
-	c := parse(l.text(*u))
+	c := l.reading(len(l.t.Turns) - 1).call
 	switch {
 	case c == nil:
 		l.t.End = trajectory.EndStop
@@ -196,7 +203,7 @@ func (l *loop) act(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	done.Repeated = l.repeats(c)
+	done.Repeated = l.repeats()
 	u.Call = &done
 	l.t.Seconds += done.Seconds
 	if l.failures() >= maxParseFailures {
@@ -214,28 +221,34 @@ func (l *loop) act(ctx context.Context) error {
 
 // leave ends the trajectory without running a call.
 func (l *loop) leave(u *trajectory.Turn, c *call, end trajectory.End) {
-	u.Call = &trajectory.Call{Status: "not_run", Ignored: c.ignored, Repeated: l.repeats(c)}
+	u.Call = &trajectory.Call{Status: "not_run", Ignored: c.ignored, Repeated: l.repeats()}
 	l.t.End = end
 }
 
-func (l *loop) text(u trajectory.Turn) string {
-	return l.Tokenizer.Decode(l.t.IDs()[u.Begin:u.End], true)
+// reading returns what turn i says, which has ended. Every turn is decoded and parsed once.
+func (l *loop) reading(i int) reading {
+	for k := len(l.readings); k <= i; k++ {
+		u := l.t.Turns[k]
+		text := l.Tokenizer.Decode(l.t.IDs()[u.Begin:u.End], true)
+		l.readings = append(l.readings, reading{text, parse(text)})
+	}
+	return l.readings[i]
 }
 
-// repeats reports whether an earlier turn had the call c of the newest turn.
-func (l *loop) repeats(c *call) bool {
+// repeats reports whether an earlier turn had the call of the newest turn.
+func (l *loop) repeats() bool {
 	last := len(l.t.Turns) - 1
-	newest := l.text(l.t.Turns[last])
-	return slices.ContainsFunc(l.t.Turns[:last], func(u trajectory.Turn) bool {
-		text := l.text(u)
-		old := parse(text)
+	newest := l.reading(last)
+	c := newest.call
+	return slices.ContainsFunc(l.readings[:last], func(r reading) bool {
+		old := r.call
 		switch {
 		case old == nil:
 			return false
 		case c.status == "" && old.status == "":
 			return old.code == c.code && old.stdin == c.stdin
 		}
-		return c.status != "" && old.status != "" && text == newest
+		return c.status != "" && old.status != "" && r.text == newest.text
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/steadyrl/steady/internal/chat"
@@ -18,68 +19,118 @@ type call struct {
 }
 
 // parse finds the tool call in the decoded text of a turn; nil if there is none. Calls in a finished think block do not
-// count. One in a block that is not closed cannot be run, for the model has not done thinking, but it is answered.
+// count. One in a block that is not closed cannot be run, for the model has not done thinking, but it is answered. The
+// work is linear in the length of the text, whatever stands in it.
 func parse(turn string) *call {
-	open, found := nextCall(turn)
+	s := newScan(turn)
+	return s.turn()
+}
+
+// scan walks over a turn once, from its begin to its end.
+type scan struct {
+	text string
+	next [len(tags)]int // place of the next tag of each kind that was found so far
+	work int            // bytes that were looked at, for the proof that they are few
+}
+
+// tags are what a scan looks for.
+var tags = [...]string{chat.ThinkOpen, chat.ThinkClose, chat.CallOpen, chat.CallClose}
+
+const (
+	thinkOpen = iota
+	thinkClose
+	callOpen
+	callClose
+)
+
+// nowhere is the place of a tag that does not come.
+const nowhere = math.MaxInt
+
+func newScan(text string) *scan { return &scan{text: text, next: [len(tags)]int{-1, -1, -1, -1}} }
+
+// find returns the place of the first tag at or behind from. What was found once is kept, so as long as from grows, the text is
+// searched once for each kind of tag.
+func (s *scan) find(tag, from int) int {
+	if s.next[tag] < from {
+		i := strings.Index(s.text[from:], tags[tag])
+		if i < 0 {
+			s.work += len(s.text) - from
+			s.next[tag] = nowhere
+		} else {
+			s.work += i + len(tags[tag])
+			s.next[tag] = from + i
+		}
+	}
+	return s.next[tag]
+}
+
+func (s *scan) turn() *call {
+	at, found := s.call(0)
 	if !found {
-		if open >= 0 {
+		if at >= 0 {
 			return &call{status: "in_thinking", problem: "the call is inside a think block that is not closed; write " + chat.ThinkClose + " before a call"}
 		}
 		return nil
 	}
-	c, rest := parseOne(turn[open:])
+	c, rest := s.one(at)
 	for {
-		open, found := nextCall(rest)
-		if !found {
+		if at, found = s.call(rest); !found {
 			return c
 		}
 		c.ignored++
-		_, rest = parseOne(rest[open:])
+		_, rest = s.one(at)
 	}
 }
 
-// nextCall returns where the first call outside of think blocks begins, after its tag. If there is none, found is false,
-// and at is the begin of one inside a block that is not closed, else -1.
-func nextCall(text string) (at int, found bool) {
-	for from := 0; ; {
-		think, open := strings.Index(text[from:], chat.ThinkOpen), strings.Index(text[from:], chat.CallOpen)
+// call returns where the first call outside of think blocks begins, after its tag, at or behind from. If there is none,
+// found is false, and at is the begin of one inside a block that is not closed, else -1.
+func (s *scan) call(from int) (at int, found bool) {
+	for {
+		open, think := s.find(callOpen, from), s.find(thinkOpen, from)
 		switch {
-		case open < 0:
+		case open == nowhere:
 			return -1, false
-		case think < 0 || open < think:
-			return from + open + len(chat.CallOpen), true
+		case open < think:
+			return open + len(chat.CallOpen), true
 		}
-		end := strings.Index(text[from+think:], chat.ThinkClose)
-		if end < 0 {
-			return from + open, false
+		end := s.find(thinkClose, think)
+		if end == nowhere {
+			return open, false
 		}
-		from += think + end + len(chat.ThinkClose)
+		from = end + len(chat.ThinkClose)
 	}
 }
 
-// parseOne reads one call. A JSON decoder finds its end, so that a closing tag inside a string does not; where the call
-// is broken, its text ends at the next closing tag.
-func parseOne(text string) (*call, string) {
-	dec := json.NewDecoder(strings.NewReader(text))
+// one reads the call whose tag ends at begin, and returns where the text behind it begins. A JSON decoder finds its end, so that
+// a closing tag inside a string does not; where the call is broken, its text ends at the next closing tag.
+func (s *scan) one(begin int) (c *call, rest int) {
+	in := strings.NewReader(s.text[begin:])
+	dec := json.NewDecoder(in)
 	var obj map[string]json.RawMessage // keys in their exact case; of equal keys the last counts
-	if err := dec.Decode(&obj); err != nil {
-		_, rest, _ := strings.Cut(text, chat.CallClose)
+	err := dec.Decode(&obj)
+	s.work += int(in.Size()) - in.Len()
+	if err != nil {
+		rest = len(s.text)
+		if i := s.find(callClose, begin); i != nowhere {
+			rest = i + len(chat.CallClose)
+		}
 		return &call{status: "malformed", problem: "the call is not a JSON object: " + reason(err)}, rest
 	}
-	rest := text[dec.InputOffset():]
-	after, closed := strings.CutPrefix(strings.TrimLeft(rest, " \t\r\n"), chat.CallClose)
+	rest = begin + int(dec.InputOffset())
+	behind := strings.TrimLeft(s.text[rest:], " \t\r\n")
+	if !strings.HasPrefix(behind, chat.CallClose) {
+		return &call{status: "malformed", problem: "the call is not closed by " + chat.CallClose}, rest
+	}
+	rest = len(s.text) - len(behind) + len(chat.CallClose)
 	name, named := stringOf(obj["name"])
 	switch {
-	case !closed:
-		return &call{status: "malformed", problem: "the call is not closed by " + chat.CallClose}, rest
 	case !named:
-		return &call{status: "malformed", problem: `the call has no "name"`}, after
+		return &call{status: "malformed", problem: `the call has no "name"`}, rest
 	case name != chat.ToolName:
-		return &call{status: "unknown_tool", problem: fmt.Sprintf("there is no tool %q; the only tool is %s", short(name), chat.ToolName)}, after
+		return &call{status: "unknown_tool", problem: fmt.Sprintf("there is no tool %q; the only tool is %s", short(name), chat.ToolName)}, rest
 	}
-	return arguments(obj["arguments"]), after
+	return arguments(obj["arguments"]), rest
 }
-
 // arguments reads {"code": ..., "stdin": ...}; a string that holds such an object is read too.
 func arguments(raw json.RawMessage) *call {
 	if inner, ok := stringOf(raw); ok {

@@ -23,8 +23,11 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, before, code, after string) {
 		before, code, after = strings.ToValidUTF8(before, "?"), strings.ToValidUTF8(code, "?"), strings.ToValidUTF8(after, "?")
 		for _, text := range []string{before, before + code, before + code + after} {
-			c := parse(text)
+			scan := newScan(text)
+			c := scan.turn()
 			switch {
+			case scan.work > most(len(text)):
+				t.Fatalf("%q: %d bytes were looked at", text, scan.work)
 			case c == nil && strings.Contains(text, chat.CallOpen) && !strings.Contains(text, chat.ThinkClose):
 				t.Fatalf("%q: the call is lost", text)
 			case c == nil:
