@@ -131,6 +131,7 @@ func (s *scan) one(begin int) (c *call, rest int) {
 	}
 	return arguments(obj["arguments"]), rest
 }
+
 // arguments reads {"code": ..., "stdin": ...}; a string that holds such an object is read too.
 func arguments(raw json.RawMessage) *call {
 	if inner, ok := stringOf(raw); ok {
