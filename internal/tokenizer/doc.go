@@ -3,6 +3,6 @@
 // The pipeline is NFC, the Qwen split pattern (by a hand-written scanner, since the standard library's
 // regular expressions have no look-ahead), the byte alphabet, and merges by rank. Encode recognises added tokens
 // (template text); EncodePlain never does (statements, tool output), so untrusted text cannot become a control token. A
-// tokenizer.json of another shape is refused. Letters, numbers and white space are those of the Go release's Unicode
-// tables. It may import fault.
+// tokenizer.json of another shape is refused. Letters, numbers and white space, and the characters
+// that form C knows, are those of the tokenizers library (testdata/unicode.py), whatever tables of Unicode the Go release has. It may import fault.
 package tokenizer

@@ -12,9 +12,57 @@ import (
 // fewMarks is a number of combining marks in a row for which the norm package does not break the run up.
 const fewMarks = 8
 
-// nfc is Unicode normalization form C. The norm package makes text "stream-safe": it inserts U+034F into long runs of
-// combining marks, which form C does not do, so such text takes a way of its own.
+// nfc is Unicode normalization form C, by edition 9.0 of Unicode, which Qwen's tokenizers library knows: characters that
+// are younger stay as they are and where they are. What one edition says of its characters, all later ones say, so no upgrade of the
+// norm package can change a result, as long as the table of younger characters holds all that the package knows.
+//
+// A younger character is a border: nothing composes with it and no mark passes it. Text that is in form C by a later edition is
+// so by this one, for there is nothing but borders that could be added.
 func nfc(s string) string {
+	if norm.NFC.IsNormalString(s) {
+		return s
+	}
+	at, width := nextLater(s)
+	if at < 0 {
+		return nfcKnown(s)
+	}
+	var b strings.Builder
+	for ; at >= 0; at, width = nextLater(s) {
+		b.WriteString(nfcKnown(s[:at]))
+		b.WriteString(s[at : at+width])
+		s = s[at+width:]
+	}
+	b.WriteString(nfcKnown(s))
+	return b.String()
+}
+
+// firstLater is the first byte of the first of the later characters; all begin with this one or a higher one.
+var firstLater = string(later[0][0])[0]
+
+// nextLater returns the place and the width of the first character in s that edition 9.0 does not know; at is -1 if there is none.
+func nextLater(s string) (at, width int) {
+	for at < len(s) {
+		if s[at] < firstLater {
+			at++
+			continue
+		}
+		r, w := utf8.DecodeRuneInString(s[at:])
+		if isLater(r) {
+			return at, w
+		}
+		at += w
+	}
+	return -1, 0
+}
+
+func isLater(r rune) bool {
+	i, found := slices.BinarySearchFunc(later[:], r, func(span [2]rune, r rune) int { return cmp.Compare(span[0], r) })
+	return found || i > 0 && r <= later[i-1][1]
+}
+
+// nfcKnown is form C of text without later characters. The norm package makes text "stream-safe": it inserts U+034F into long runs
+// of combining marks, which form C does not do, so such text takes a way of its own.
+func nfcKnown(s string) string {
 	switch {
 	case norm.NFC.IsNormalString(s):
 		return s

@@ -1,9 +1,6 @@
 package tokenizer
 
-import (
-	"unicode"
-	"unicode/utf8"
-)
+import "unicode/utf8"
 
 // pattern is the split expression of the family; tokenizer.json must carry exactly this one.
 const pattern = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
@@ -20,22 +17,73 @@ const (
 
 var asciiClass = func() (t [utf8.RuneSelf]class) {
 	for b := range t {
-		t[b] = classOf(rune(b))
+		switch {
+		case b >= 'a' && b <= 'z', b >= 'A' && b <= 'Z':
+			t[b] = letter
+		case b >= '0' && b <= '9':
+			t[b] = number
+		case b >= '\t' && b <= '\r', b == ' ':
+			t[b] = space
+		}
 	}
 	return t
 }()
 
-func classOf(r rune) class {
-	switch {
-	case unicode.IsLetter(r):
-		return letter
-	case unicode.IsNumber(r):
-		return number
-	case unicode.IsSpace(r):
-		return space
-	}
-	return other
+// classRange is a range of characters of one class.
+type classRange struct {
+	first, last rune
+	class       class
 }
+
+// pages hold the classes of 256 characters each, and pageOf the page of a character by its upper bits. Most pages are all of one class
+// and shared.
+var pages, pageOf = paginate()
+
+func paginate() (pages [][256]class, of [(utf8.MaxRune + 1) / 256]uint16) {
+	pages = make([][256]class, space+1, 256) // of one class, by their class
+	for c := range pages {
+		for i := range pages[c] {
+			pages[c][i] = class(c) //nolint:gosec // one of four
+		}
+	}
+	var mixed [256]class
+	next := 0 // the range that ends at or behind r
+	for n := range of {
+		begin := rune(n) * 256 //nolint:gosec // up to the last character
+		for next < len(classes) && classes[next].last < begin {
+			next++
+		}
+		switch {
+		case n == 0: // ASCII is not in the ranges
+		case next == len(classes) || classes[next].first > begin+0xff:
+			continue // all other
+		case classes[next].first <= begin && classes[next].last >= begin+0xff:
+			of[n] = uint16(classes[next].class)
+			continue
+		}
+		for i := range mixed {
+			r := begin + rune(i) //nolint:gosec // as above
+			for next < len(classes) && classes[next].last < r {
+				next++
+			}
+			switch {
+			case r < utf8.RuneSelf:
+				mixed[i] = asciiClass[r]
+			case next < len(classes) && classes[next].first <= r:
+				mixed[i] = classes[next].class
+			default:
+				mixed[i] = other
+			}
+		}
+		of[n] = uint16(len(pages)) //nolint:gosec // fewer pages than upper bits
+		pages = append(pages, mixed)
+	}
+	return pages, of
+}
+
+// classOf returns the class that r has in the edition of Unicode that Qwen's tokenizers library has in its regular expressions. That
+// of the Go release is another one, and changes with the release.
+func classOf(r rune) class { return pages[pageOf[r>>8]][r&0xff] }
 
 // classAt returns the class and the width of the character at the beginning of s. A byte that is not UTF-8 is a
 // character that is neither letter nor number nor space.
