@@ -3,6 +3,8 @@ package chat_test
 import (
 	"bufio"
 	stdcmp "cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"os"
@@ -180,6 +182,11 @@ func TestToolReply_agreesWithTheFullRender(t *testing.T) {
 	}
 }
 
+func sha(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:])
+}
+
 func TestCheckModel_knowsTemplatesByTheirDigest(t *testing.T) {
 	t.Parallel()
 	config := func(v any) string {
@@ -190,34 +197,51 @@ func TestCheckModel_knowsTemplatesByTheirDigest(t *testing.T) {
 		return string(data)
 	}
 	edited := strings.Replace(chat.Template, "# Tools", "# Functions", 1)
+	pair := func(name, text string) map[string]string { return map[string]string{"name": name, "template": text} }
 	for name, tt := range map[string]struct {
 		jinja, config string // empty: no such file
 		want          []string
+		more          string // a file of the model directory
 	}{
-		"inline":                    {"", config(chat.Template), nil},
-		"own file":                  {chat.Template, "", nil},
-		"own file, line break":      {chat.Template + "\n", "", nil},
-		"both":                      {chat.Template, config(chat.Template), nil},
-		"the own file counts":       {chat.Template, config("x"), nil},
-		"named":                     {"", config([]map[string]string{{"name": "rag", "template": "x"}, {"name": "default", "template": chat.Template}}), nil},
-		"own file without a config": {chat.Template, "{", nil},
-		"a blank more":              {chat.Template + " ", "", []string{"chat_template.jinja of my/model", "it was edited"}},
-		"two line breaks more":      {chat.Template + "\n\n", "", []string{"SHA-256"}},
-		"edited":                    {"", config(edited), []string{"tokenizer_config.json of my/model", "it was edited"}},
-		"edited beside the known":   {edited, config(chat.Template), []string{"chat_template.jinja of my/model", "remove chat_template.jinja"}},
-		"without thinking":          {strings.ReplaceAll(chat.Template, "enable_thinking", "x"), "", []string{"2507"}},
-		"of another family":         {"[INST]", "", []string{"SHA-256 5a1f48947c24308b9a365704056e038e93add83434ceaba92799c32b07dbb090", "use a Qwen3 model"}},
-		"no file":                   {"", "", []string{"neither chat_template.jinja nor tokenizer_config.json"}},
-		"no template":               {"", "{}", []string{"has no chat_template"}},
-		"a null template":           {"", config(nil), []string{"has no chat_template"}},
-		"named, no default":         {"", config([]map[string]string{{"name": "rag", "template": chat.Template}}), []string{"has no chat_template"}},
-		"not JSON":                  {"", "{", []string{"tokenizer_config.json of my/model"}},
+		"inline":                    {"", config(chat.Template), nil, ""},
+		"own file":                  {chat.Template, "", nil, ""},
+		"own file, line break":      {chat.Template + "\n", "", nil, ""},
+		"both":                      {chat.Template, config(chat.Template), nil, ""},
+		"the own file counts":       {chat.Template, config("x"), nil, ""},
+		"named":                     {"", config([]map[string]string{{"name": "rag", "template": "x"}, {"name": "default", "template": chat.Template}}), nil, ""},
+		"own file without a config": {chat.Template, "{", nil, ""},
+		"a blank more":              {chat.Template + " ", "", []string{"chat_template.jinja of my/model", "it was edited"}, ""},
+		"two line breaks more":      {chat.Template + "\n\n", "", []string{"SHA-256"}, ""},
+		"edited":                    {"", config(edited), []string{"tokenizer_config.json of my/model", "it was edited"}, ""},
+		"edited beside the known":   {edited, config(chat.Template), []string{"chat_template.jinja of my/model", "remove chat_template.jinja"}, ""},
+		"without thinking":          {strings.ReplaceAll(chat.Template, "enable_thinking", "x"), "", []string{"2507"}, ""},
+		"of another family":         {"[INST]", "", []string{"SHA-256 5a1f48947c24308b9a365704056e038e93add83434ceaba92799c32b07dbb090", "use a Qwen3 model"}, ""},
+		"no file":                   {"", "", []string{"neither chat_template.jinja nor tokenizer_config.json"}, ""},
+		"no template":               {"", "{}", []string{"has no chat_template"}, ""},
+		"a null template":           {"", config(nil), []string{"has no chat_template"}, ""},
+		"named, no default":         {"", config([]map[string]string{{"name": "rag", "template": chat.Template}}), []string{"has no chat_template"}, ""},
+		"not JSON":                  {"", "{", []string{"tokenizer_config.json of my/model"}, ""},
+		"a template for tools": {
+			"", config([]map[string]string{pair("default", chat.Template), pair("tool_use", "OTHER")}),
+			[]string{"tokenizer_config.json of my/model has a second chat template, tool_use", "SHA-256 " + sha("OTHER"), "remove the template"},
+			"",
+		},
+		"the same for tools":        {"", config([]map[string]string{pair("tool_use", chat.Template), pair("default", chat.Template)}), nil, ""},
+		"the own file hides a list": {chat.Template, config([]map[string]string{pair("default", chat.Template), pair("tool_use", "OTHER")}), nil, ""},
+		"two defaults":              {"", config([]map[string]string{pair("default", chat.Template), pair("default", "x")}), []string{"SHA-256 " + sha("x")}, ""},
+		"a nameless template":       {"", config([]map[string]string{pair("default", chat.Template), {"Name": "tool_use", "template": "x"}}), []string{"no name"}, ""},
+		"more templates":            {chat.Template, "", []string{"more chat templates, in additional_chat_templates: tool_use.jinja"}, "additional_chat_templates/tool_use.jinja"},
+		"more, beside a config":     {"", config(chat.Template), []string{"remove additional_chat_templates"}, "additional_chat_templates/rag.jinja"},
+		"another case":              {"", strings.Replace(config(chat.Template), "chat_template", "Chat_Template", 1), []string{"has no chat_template"}, ""},
 	} {
 		files := fstest.MapFS{}
 		for file, data := range map[string]string{"chat_template.jinja": tt.jinja, "tokenizer_config.json": tt.config} {
 			if data != "" {
 				files[file] = &fstest.MapFile{Data: []byte(data)}
 			}
+		}
+		if tt.more != "" {
+			files[tt.more] = &fstest.MapFile{Data: []byte("OTHER")}
 		}
 		err := chat.CheckModel(files, "my/model")
 		if tt.want == nil && err != nil || tt.want != nil && !fault.Is(err, fault.Invalid) {

@@ -31,24 +31,45 @@ const (
 	tokenizerFile = "tokenizer_config.json"
 )
 
+// The Transformers library takes another template than the default one where a conversation has tools: the one of this name, or
+// one in this folder. Every prompt of a run has a tool.
+const (
+	toolTemplate   = "tool_use"
+	templateFolder = "additional_chat_templates"
+)
+
 // Found is the chat template of a model.
 type Found struct {
 	Text   string
 	Digest string // SHA-256 of Text without one line break at its end, which does not change what is rendered
 	File   string // in which it was
 	Name   string // what template it is; empty if it is not known
+	Tools  string // text of a second template for conversations with tools; empty if there is none
 }
 
 // CheckModel refuses a model whose chat template is not one that this package renders, by its digest. The template is
-// looked for in chat_template.jinja, then in tokenizer_config.json; name is that of the model in messages.
+// looked for in chat_template.jinja, then in tokenizer_config.json; name is that of the model in messages. A second template that
+// would be taken for conversations with tools is refused too, unless it is known, and so is a folder of more templates.
 //
 // Errors: Invalid, naming the file, the digest and what to do.
 func CheckModel(model fs.FS, name string) error {
+	switch more, err := fs.ReadDir(model, templateFolder); {
+	case err == nil && len(more) > 0:
+		return fault.New(fault.Invalid, "chat.CheckModel", "%s has more chat templates, in %s: %s", name, templateFolder, more[0].Name()).
+			WithHint("if the default template is the one to use with tools, remove %s", templateFolder)
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return fault.New(fault.Invalid, "chat.CheckModel", "%s: %w", name, err)
+	}
 	f, err := FindTemplate(model, name)
 	if err != nil {
 		return fault.New(fault.Invalid, "chat.CheckModel", "%w", err)
 	}
 	if f.Name != "" {
+		if f.Tools != "" && known[digest(f.Tools)] == "" {
+			return fault.New(fault.Invalid, "chat.CheckModel", "%s of %s has a second chat template, %s, which is not Qwen3's: SHA-256 %s",
+				f.File, name, toolTemplate, digest(f.Tools)).
+				WithHint("if the default template is the one to use with tools, remove the template %s", toolTemplate)
+		}
 		return nil
 	}
 	e := fault.New(fault.Invalid, "chat.CheckModel", "the chat template in %s of %s is not Qwen3's: SHA-256 %s", f.File, name, f.Digest)
@@ -95,31 +116,43 @@ func inlineTemplate(model fs.FS, name string) (Found, error) {
 	case err != nil:
 		return Found{}, fault.New(fault.Invalid, op, "%s: %w", name, err)
 	}
-	var c struct {
-		Template json.RawMessage `json:"chat_template"`
-	}
+	var c map[string]json.RawMessage // unlike the fields of a struct, keys in their exact case
 	if err := json.Unmarshal(data, &c); err != nil {
 		return Found{}, fault.New(fault.Invalid, op, "%s of %s: %w", tokenizerFile, name, err)
 	}
-	if s, ok := text(c.Template); ok {
+	if s, ok := text(c["chat_template"]); ok {
 		return found(s, tokenizerFile), nil
 	}
-	var named []struct{ Name, Template string }
-	if err := json.Unmarshal(c.Template, &named); err == nil {
-		for _, n := range named {
-			if n.Name == "default" {
-				return found(n.Template, tokenizerFile), nil
+	named := map[string]string{} // of equal names the last counts
+	var list []map[string]json.RawMessage
+	if json.Unmarshal(c["chat_template"], &list) == nil {
+		for _, t := range list {
+			n, hasName := text(t["name"])
+			s, ok := text(t["template"])
+			if !hasName || !ok {
+				return Found{}, fault.New(fault.Invalid, op, "%s of %s: a template in the list chat_template has no name or no text", tokenizerFile, name)
 			}
+			named[n] = s
 		}
+	}
+	if s, ok := named["default"]; ok {
+		f := found(s, tokenizerFile)
+		f.Tools = named[toolTemplate]
+		return f, nil
 	}
 	return Found{}, fault.New(fault.Invalid, op, "%s of %s has no chat_template, nor is there a %s", tokenizerFile, name, templateFile).
 		WithHint("copy %s from the model that it comes from", tokenizerFile)
 }
 
 func found(s, file string) Found {
-	sum := sha256.Sum256([]byte(strings.TrimSuffix(s, "\n")))
-	digest := hex.EncodeToString(sum[:])
-	return Found{Text: s, Digest: digest, File: file, Name: known[digest]}
+	d := digest(s)
+	return Found{Text: s, Digest: d, File: file, Name: known[d]}
+}
+
+// digest is the SHA-256 of a template without one line break at its end.
+func digest(template string) string {
+	sum := sha256.Sum256([]byte(strings.TrimSuffix(template, "\n")))
+	return hex.EncodeToString(sum[:])
 }
 
 // CheckTokenizer refuses a tokenizer that lacks a control token of the template. Errors: Invalid.
