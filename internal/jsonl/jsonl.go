@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"strings"
 	"unicode/utf8"
 
@@ -184,6 +185,58 @@ func join(at, name string) string {
 		return name
 	}
 	return at + "." + name
+}
+
+// Exact is json.Unmarshal, but refuses names that are those of fields of v in another case, which Unmarshal would read as these. Names
+// of no field are passed over. Errors: Invalid, or those of Unmarshal.
+func Exact(data []byte, v any) error {
+	if err := json.Unmarshal(data, v); err != nil {
+		return err
+	}
+	return exact("", data, reflect.TypeOf(v))
+}
+
+// exact checks the names of structs in a value of type t, which Unmarshal has read.
+func exact(at string, raw json.RawMessage, t reflect.Type) error {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch k := Kind(raw); {
+	case t.Kind() == reflect.Slice && t.Elem().Kind() != reflect.Uint8 && k == List && holdsStruct(t.Elem()):
+		var list []json.RawMessage
+		if err := json.Unmarshal(raw, &list); err != nil {
+			return err
+		}
+		for i, e := range list {
+			if err := exact(fmt.Sprintf("%s[%d]", at, i), e, t.Elem()); err != nil {
+				return err
+			}
+		}
+	case t.Kind() == reflect.Struct && k == Object:
+		var object map[string]json.RawMessage
+		if err := json.Unmarshal(raw, &object); err != nil {
+			return err
+		}
+		for i := range t.NumField() {
+			want, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+			for name := range object {
+				if name != want && strings.EqualFold(name, want) {
+					return Bad(join(at, name), "must be spelled %q", want)
+				}
+			}
+			if err := exact(join(at, want), object[want], t.Field(i).Type); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func holdsStruct(t reflect.Type) bool {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t.Kind() == reflect.Struct
 }
 
 // Elements returns the elements of a list. Errors: Invalid.

@@ -159,3 +159,37 @@ func TestValues_otherTypesAreRefused(t *testing.T) {
 		}
 	}
 }
+
+func TestExact_refusesNamesInAnotherCase(t *testing.T) {
+	t.Parallel()
+	type inner struct {
+		X int `json:"x"`
+	}
+	type outer struct {
+		One  inner           `json:"one"`
+		Ptr  *inner          `json:"ptr,omitempty"`
+		List []inner         `json:"list"`
+		Map  map[string]int  `json:"map"`
+		Any  any             `json:"any"`
+		Raw  json.RawMessage `json:"raw"`
+		Ptrs []*inner        `json:"ptrs"`
+	}
+	for raw, want := range map[string]string{
+		`{}`: "",
+		`{"one":{"x":1},"ptr":null,"list":[{"x":1}],"map":{"X":1,"x":2},"any":{"ONE":1},"raw":{"ONE":1}}`: "",
+		`{"other":1,"one":{"y":1}}`: "",
+		`{"ONE":{"x":1}}`:           `"ONE" must be spelled "one"`,
+		`{"one":{"X":1}}`:           `"one.X" must be spelled "x"`,
+		`{"ptr":{"X":1}}`:           `"ptr.X" must be`,
+		`{"list":[{},{"X":1}]}`:     `"list[1].X" must be`,
+		`{"ptrs":[{"X":1}]}`:        `"ptrs[0].X" must be`,
+		`{"one":{"x":1},"One":{}}`:  `"One" must be`,
+		`{"one":[]}`:                "cannot unmarshal",
+		`{`:                         "unexpected end",
+	} {
+		err := jsonl.Exact([]byte(raw), new(outer))
+		if (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", raw, err, want)
+		}
+	}
+}

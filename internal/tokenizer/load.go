@@ -2,13 +2,17 @@ package tokenizer
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/jsonl"
 )
 
 // maxVocabulary bounds the memory that a broken file can ask for.
@@ -17,14 +21,108 @@ const maxVocabulary = 1 << 24
 // FileName is the tokenizer of a model directory.
 const FileName = "tokenizer.json"
 
-// Load reads the tokenizer of a model directory. Errors as Parse.
+// configName is the file beside it to which the Transformers library looks for more tokens.
+const configName = "tokenizer_config.json"
+
+// Load reads the tokenizer of a model directory. A tokenizer_config.json beside it must not add to its tokens, which the
+// Transformers library would do. Errors: as Parse, with the path of the file.
 func Load(dir string) (*Tokenizer, error) {
-	data, err := os.ReadFile(filepath.Join(dir, FileName))
+	name := filepath.Join(dir, FileName)
+	data, err := os.ReadFile(name)
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "tokenizer.Load", "%w", err).
 			WithHint("a model directory needs %s", FileName)
 	}
-	return Parse(data)
+	t, err := Parse(data)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "tokenizer.Load", "%s: %w", name, err)
+	}
+	config, err := os.ReadFile(filepath.Join(dir, configName))
+	if errors.Is(err, os.ErrNotExist) {
+		return t, nil
+	}
+	if err == nil {
+		err = t.checkConfig(config)
+	}
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "tokenizer.Load", "%s: %w", filepath.Join(dir, configName), err)
+	}
+	return t, nil
+}
+
+// checkConfig refuses a tokenizer_config.json that names a token which tokenizer.json has not, or has in another way.
+func (t *Tokenizer) checkConfig(data []byte) error {
+	var c map[string]json.RawMessage
+	if err := json.Unmarshal(data, &c); err != nil {
+		return err
+	}
+	var decoder map[string]json.RawMessage
+	if raw := c["added_tokens_decoder"]; raw != nil {
+		if err := json.Unmarshal(raw, &decoder); err != nil {
+			return fmt.Errorf("added_tokens_decoder: %w", err)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(decoder)) {
+		var a fileAdded
+		if err := jsonl.Exact(decoder[id], &a); err != nil {
+			return fmt.Errorf("added_tokens_decoder: %s: %w", id, err)
+		}
+		n, err := strconv.ParseInt(id, 10, 32)
+		has, known := t.byID[int32(n)]                                               //nolint:gosec // parsed as 32 bits
+		switch want := (Added{ID: int32(n), Text: a.Content, Special: a.Special}); { //nolint:gosec // as above
+		case err != nil || !known:
+			return t.differs("added_tokens_decoder has the token %q with id %s, which %s has not", a.Content, id, FileName)
+		case has != want || a.SingleWord || a.LStrip || a.RStrip || a.Normalized:
+			return t.differs("added_tokens_decoder has the token %q with id %s otherwise than %s: %q", a.Content, id, FileName, has.Text)
+		}
+	}
+	for _, key := range specialKeys {
+		for _, text := range texts(c[key]) {
+			if id, ok := t.byText[text]; !ok || !t.byID[id].Special {
+				return t.differs("%s names the token %q, which is no special token of %s", key, text, FileName)
+			}
+		}
+	}
+	return nil
+}
+
+// specialKeys are the fields whose tokens the Transformers library adds if they are not there, and makes special.
+var specialKeys = []string{
+	"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token", "additional_special_tokens", "extra_special_tokens",
+}
+
+// texts are the tokens that a value names: a text, an object with content, or a list or an object of these.
+func texts(raw json.RawMessage) []string {
+	var one string
+	if json.Unmarshal(raw, &one) == nil {
+		if one == "" {
+			return nil
+		}
+		return []string{one}
+	}
+	var out []string
+	var list []json.RawMessage
+	if json.Unmarshal(raw, &list) == nil {
+		for _, e := range list {
+			out = append(out, texts(e)...)
+		}
+		return out
+	}
+	var object map[string]json.RawMessage
+	if json.Unmarshal(raw, &object) == nil {
+		if content, ok := object["content"]; ok {
+			return texts(content)
+		}
+		for _, key := range slices.Sorted(maps.Keys(object)) {
+			out = append(out, texts(object[key])...)
+		}
+	}
+	return out
+}
+
+func (t *Tokenizer) differs(format string, args ...any) error {
+	return fault.New(fault.Invalid, "", format, args...).
+		WithHint("use %s and %s of one model; tokens are added in %s", FileName, configName, FileName)
 }
 
 type file struct {
@@ -80,7 +178,7 @@ type fileModel struct {
 // Parse reads a tokenizer.json. Errors: Invalid, saying what is not of this family.
 func Parse(data []byte) (*Tokenizer, error) {
 	var f file
-	if err := json.Unmarshal(data, &f); err != nil {
+	if err := jsonl.Exact(data, &f); err != nil {
 		return nil, fault.New(fault.Invalid, "tokenizer.Parse", "%s: %w", FileName, err)
 	}
 	if bad := f.foreign(); bad != "" {
@@ -157,7 +255,7 @@ func (t *Tokenizer) addVocabulary(vocab map[string]int32, added []fileAdded) err
 	t.bytes = make([][]byte, last+1)
 	for text, id := range vocab {
 		b, ok := unspell(text)
-		if !ok || id < 0 || t.bytes[id] != nil {
+		if !ok || text == "" || id < 0 || t.bytes[id] != nil {
 			return fault.New(fault.Invalid, op, "vocabulary entry %q with id %d is not of the byte alphabet, or its id is taken", text, id)
 		}
 		t.bytes[id] = b
@@ -169,7 +267,24 @@ func (t *Tokenizer) addVocabulary(vocab map[string]int32, added []fileAdded) err
 		}
 		t.byteID[b] = id
 	}
+	next := int32(len(vocab)) //nolint:gosec // its ids are different and below 2^24
 	for _, a := range added {
+		_, inVocabulary := vocab[a.Content]
+		if !inVocabulary {
+			if a.ID != next { // the tokenizers library would give it this id, whatever the file says
+				return fault.New(fault.Invalid, op, "added token %q has the id %d, but the next free one is %d", a.Content, a.ID, next)
+			}
+			next++
+		}
+		if _, twice := t.byText[a.Content]; twice {
+			return fault.New(fault.Invalid, op, "added token %q is there twice", a.Content)
+		}
+		if b, ok := unspell(a.Content); ok && string(b) != a.Content {
+			return fault.New(fault.Invalid, op, "added token %q consists of characters that stand for bytes, so decoding would not give it back", a.Content)
+		}
+		if id := vocab[a.Content]; inVocabulary && id != a.ID {
+			return fault.New(fault.Invalid, op, "added token %q has the id %d, and %d in the vocabulary", a.Content, a.ID, id)
+		}
 		if a.ID < 0 || t.bytes[a.ID] != nil && string(t.bytes[a.ID]) != a.Content {
 			return fault.New(fault.Invalid, op, "added token %q has the id %d of another token", a.Content, a.ID)
 		}
@@ -201,6 +316,9 @@ func (t *Tokenizer) addMerges(m fileModel) error {
 		id, ok := m.Vocab[two[0]+two[1]]
 		if !lok || !rok || !ok {
 			return fault.New(fault.Invalid, "tokenizer.Parse", "merge %d of %q and %q is not in the vocabulary", rank, two[0], two[1])
+		}
+		if t.merges.find(l, r).rank != noMerge {
+			return fault.New(fault.Invalid, "tokenizer.Parse", "merge %d of %q and %q is there twice", rank, two[0], two[1])
 		}
 		t.merges.add(l, r, merge{rank: int32(rank), id: id}) //nolint:gosec // bounded by the vocabulary
 	}
