@@ -165,7 +165,10 @@ func TestAssets_refusesModelsOfAnotherTemplateBeforeTheyAreCopied(t *testing.T) 
 			t.Errorf("%s: the store holds %v, %v", name, left, err)
 		}
 	}
-	dir := modelDir(t, replace("tokenizer.json", "<tool_response>", "<tool_answer>"))
+	dir := modelDir(t, func(dir string) {
+		replace("tokenizer.json", "<tool_response>", "<tool_answer>")(dir)
+		replace("tokenizer_config.json", "<tool_response>", "<tool_answer>")(dir)
+	})
 	if err := (assets{}).CopyModelFiles(t.Context(), newStore(t), lineage, dir); !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), "lacks the control tokens <tool_response>") {
 		t.Errorf("a tokenizer without a control token: %v", err)
 	}

@@ -211,7 +211,7 @@ func TestTextCommands_withTheBundledTokenizer(t *testing.T) {
 
 func TestTextCommands_badInputIsNamedByLineAndField(t *testing.T) {
 	t.Parallel()
-	const talk = `{"messages":[],"tools":null,"add_generation_prompt":true,"enable_thinking":null}`
+	const talk = `{"messages":[{"role":"user","content":""}],"tools":null,"add_generation_prompt":true,"enable_thinking":null}`
 	for _, tt := range []struct {
 		command, good, bad, want string
 	}{
@@ -237,7 +237,9 @@ func TestTextCommands_badInputIsNamedByLineAndField(t *testing.T) {
 		{"chat render", talk, strings.Replace(talk, `"tools":null,`, ``, 1), `field "tools" is missing`},
 		{"chat render", talk, strings.Replace(talk, `true`, `null`, 1), `field "add_generation_prompt" is null`},
 		{"chat render", talk, strings.Replace(talk, `:null}`, `:"no"}`, 1), `field "enable_thinking" is a string`},
-		{"chat render", talk, strings.Replace(talk, `[]`, `[{"role":"bot","content":""}]`, 1), `field "messages[0].role" is "bot"`},
+		{"chat render", talk, strings.Replace(talk, `user`, `bot`, 1), `field "messages[0].role" is "bot"`},
+		{"chat render", talk, strings.Replace(talk, `{"role":"user","content":""}`, ``, 1), `field "messages" is empty`},
+		{"chat render", talk, strings.Replace(talk, `"user","content":""`, `"system","content":["abc"]`, 1), `field "messages[0].content" is not a string`},
 		{"chat render", talk, strings.Replace(talk, `null`, `[5]`, 1), `field "tools[0]" is a number`},
 	} {
 		args := append(strings.Fields(tt.command), "--tokenizer", bundledModel)
@@ -255,7 +257,7 @@ func TestTextCommands_badInputIsNamedByLineAndField(t *testing.T) {
 
 func TestTextCommands_badTokenizersAndFilesAreUsage(t *testing.T) {
 	t.Parallel()
-	rows := write(t, `{"messages":[],"tools":null,"add_generation_prompt":true,"enable_thinking":null}`)
+	rows := write(t, `{"messages":[{"role":"user","content":""}],"tools":null,"add_generation_prompt":true,"enable_thinking":null}`)
 	only := t.TempDir() // only tokenizer.json
 	if data, err := os.ReadFile(filepath.Join(bundledModel, tokenizer.FileName)); err != nil || os.WriteFile(filepath.Join(only, tokenizer.FileName), data, 0o600) != nil {
 		t.Fatal(err)

@@ -280,9 +280,13 @@ func TestCheckTokenizer_namesWhatIsMissing(t *testing.T) {
 func TestReadMessages_refusesWhatTheTemplateWouldDrop(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]string{
-		`[]`: "",
 		`[{"role":"user","content":"x","name":"ann"},{"role":"assistant","content":null,"reasoning_content":null,"tool_calls":null},{"role":"tool","content":[],"tool_call_id":"1"},{"role":"system"}]`: "",
 		`[{"role":"assistant","tool_calls":[{"name":"f","arguments":null},{"id":"1","type":"function","function":{"name":"f","arguments":"x"}}],"reasoning_content":"r"}]`:                              "",
+		`[{"role":"system","content":""}]`:                        "",
+		`[]`:                                                      `"messages" is empty`,
+		`[{"role":"system"}]`:                                     `"messages[0].content" is not a string`,
+		`[{"role":"system","content":null}]`:                      `"messages[0].content" is not a string`,
+		`[{"role":"system","content":["abc"]}]`:                   `"messages[0].content" is not a string`,
 		`null`:                                                    `"messages" is null, want a list`,
 		`[1]`:                                                     `"messages[0]" is a number`,
 		`[{"content":"x"}]`:                                       `"messages[0].role" is missing`,

@@ -9,13 +9,18 @@ import (
 )
 
 // ReadMessages reads a list of messages and, unlike UnmarshalJSON, refuses what the template would pass over in silence:
-// unknown fields and roles, content that is neither a string nor a list nor null, calls without a name or arguments.
+// unknown fields and roles, content that is neither a string nor a list nor null, calls without a name or arguments. The
+// template shows a list of parts, as null, as nothing. It fails where there is no message, or the first one is a system message whose
+// content is not a string, so these are refused too.
 // The fields name and tool_call_id of a message, and id and type of a call, which the template does not show, are
 // allowed. Errors: Invalid, naming the field as in messages[2].tool_calls[0].name.
 func ReadMessages(raw json.RawMessage) ([]Message, error) {
 	list, err := jsonl.Elements("messages", raw)
 	if err != nil {
 		return nil, err
+	}
+	if len(list) == 0 {
+		return nil, jsonl.Bad("messages", "is empty, on which the template fails")
 	}
 	out := make([]Message, len(list))
 	for i, m := range list {
@@ -26,6 +31,9 @@ func ReadMessages(raw json.RawMessage) ([]Message, error) {
 		if err := json.Unmarshal(m, &out[i]); err != nil {
 			return nil, jsonl.Bad(at, "%w", err)
 		}
+	}
+	if out[0].Role == "system" && out[0].NoContent {
+		return nil, jsonl.Bad("messages[0].content", "is not a string, which the template needs in a system message at the begin")
 	}
 	return out, nil
 }
