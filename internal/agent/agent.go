@@ -228,9 +228,8 @@ func (l *loop) leave(u *trajectory.Turn, c *call, end trajectory.End) {
 // reading returns what turn i says, which has ended. Every turn is decoded and parsed once.
 func (l *loop) reading(i int) reading {
 	for k := len(l.readings); k <= i; k++ {
-		u := l.t.Turns[k]
-		text := l.Tokenizer.Decode(l.t.IDs()[u.Begin:u.End], true)
-		l.readings = append(l.readings, reading{text, parse(text)})
+		text, odd := written(l.t, l.Tokenizer, k)
+		l.readings = append(l.readings, reading{text, parse(text, odd)})
 	}
 	return l.readings[i]
 }
@@ -315,11 +314,23 @@ func cutMiddle(s string, limit int) (shown string, cut int) {
 	return fmt.Sprintf("%s\n[%d characters cut from the middle]\n%s", string(r[:(limit+1)/2]), cut, string(r[len(r)-limit/2:])), cut
 }
 
-// LastTurn returns the text of the last assistant turn, which alone is judged.
+// LastTurn returns the text of the last assistant turn, which alone is judged. Control tokens that were sampled stand in it as text,
+// but for the one that ended the turn.
 func LastTurn(t *trajectory.Trajectory, tok *tokenizer.Tokenizer) string {
 	if len(t.Turns) == 0 {
 		return ""
 	}
-	u := t.Turns[len(t.Turns)-1]
-	return tok.Decode(t.IDs()[u.Begin:u.End], true)
+	text, _ := written(t, tok, len(t.Turns)-1)
+	return text
+}
+
+// written is what turn i says, without the token that ended it, and the places that are not text.
+func written(t *trajectory.Trajectory, tok *tokenizer.Tokenizer, i int) (string, []tokenizer.Odd) {
+	ids := t.IDs()[t.Turns[i].Begin:t.Turns[i].End]
+	if n := len(ids); n > 0 {
+		if a, ok := tok.Added(ids[n-1]); ok && (a.Text == chat.TurnEnd || a.Text == chat.EndOfText) {
+			ids = ids[:n-1]
+		}
+	}
+	return tok.Written(ids)
 }

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/steadyrl/steady/internal/chat"
+	"github.com/steadyrl/steady/internal/jsonl"
+	"github.com/steadyrl/steady/internal/tokenizer"
 )
 
 // call is what the parser makes of a turn.
@@ -20,17 +23,20 @@ type call struct {
 
 // parse finds the tool call in the decoded text of a turn; nil if there is none. Calls in a finished think block do not
 // count. One in a block that is not closed cannot be run, for the model has not done thinking, but it is answered. The
-// work is linear in the length of the text, whatever stands in it.
-func parse(turn string) *call {
+// work is linear in the length of the text, whatever stands in it. A call is read as it was written or not at all: one with something odd
+// in it, or with an escape that is no character, is malformed.
+func parse(turn string, odd []tokenizer.Odd) *call {
 	s := newScan(turn)
+	s.odd = odd
 	return s.turn()
 }
 
 // scan walks over a turn once, from its begin to its end.
 type scan struct {
 	text string
-	next [len(tags)]int // place of the next tag of each kind that was found so far
-	work int            // bytes that were looked at, for the proof that they are few
+	odd  []tokenizer.Odd // places in text that are not text, in order
+	next [len(tags)]int  // place of the next tag of each kind that was found so far
+	work int             // bytes that were looked at, for the proof that they are few
 }
 
 // tags are what a scan looks for.
@@ -73,6 +79,9 @@ func (s *scan) turn() *call {
 		return nil
 	}
 	c, rest := s.one(at)
+	if i := slices.IndexFunc(s.odd, func(o tokenizer.Odd) bool { return o.At >= at && o.At < rest }); i >= 0 {
+		c = &call{status: "malformed", problem: "the call holds " + s.odd[i].What}
+	}
 	for {
 		if at, found = s.call(rest); !found {
 			return c
@@ -122,6 +131,9 @@ func (s *scan) one(begin int) (c *call, rest int) {
 		return &call{status: "malformed", problem: "the call is not closed by " + chat.CallClose}, rest
 	}
 	rest = len(s.text) - len(behind) + len(chat.CallClose)
+	if i := jsonl.HalfSurrogate([]byte(s.text[begin : begin+int(dec.InputOffset())])); i >= 0 {
+		return &call{status: "malformed", problem: halfPair(i)}, rest
+	}
 	name, named := stringOf(obj["name"])
 	switch {
 	case !named:
@@ -143,6 +155,9 @@ func arguments(raw json.RawMessage) *call {
 		if err := json.Unmarshal(raw, &args); err != nil {
 			return bad("the arguments are not a JSON object: " + reason(err))
 		}
+		if i := jsonl.HalfSurrogate(raw); i >= 0 { // of arguments in a string; others were looked at with the call
+			return bad(halfPair(i))
+		}
 	}
 	code, ok := stringOf(args["code"])
 	if !ok {
@@ -161,6 +176,10 @@ func stringOf(raw json.RawMessage) (text string, ok bool) {
 		return "", false
 	}
 	return text, json.Unmarshal(raw, &text) == nil
+}
+
+func halfPair(at int) string {
+	return fmt.Sprintf("the escape at byte %d is half a surrogate pair, which is no character", at+1)
 }
 
 // reason is a JSON error in few words.

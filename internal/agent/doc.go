@@ -20,11 +20,12 @@
 // A call is the JSON object after the tag <tool_call> and before </tool_call>, with "name" and "arguments"; the decoder
 // finds its end, so tags inside its strings are text. Arguments may be an object or a string that holds one; "code" must be
 // a string, "stdin" a string, null or absent. Of equal keys the last counts, other keys are ignored. A call that is
-// quoted in text is a call.
+// quoted in text is a call. One that holds a control token, an id without a token, bytes that are not UTF-8 or half a surrogate
+// pair cannot be read.
 //
 // The answer is the program's standard output, or "(no output)"; if the program failed, its outcome and the last line of its
 // standard error follow. What is longer than the limit is cut in the middle. Faults of the machinery are errors of Run,
 // never answers. docs/trajectories.md has all of this at length.
 //
-// The package may import chat, engine, fault, rng, tokenizer and trajectory.
+// The package may import chat, engine, fault, jsonl, rng, tokenizer and trajectory.
 package agent

@@ -50,7 +50,7 @@ func FuzzParse(f *testing.F) {
 		}
 		for _, a := range []string{string(args), string(quoted)} {
 			text := before + chat.CallOpen + "\n{\"name\": \"run_python\", \"arguments\": " + a + "}\n" + chat.CallClose + after
-			if c := parse(text); c == nil || c.status != "" || c.code != code || c.stdin != after {
+			if c := parse(text, nil); c == nil || c.status != "" || c.code != code || c.stdin != after {
 				t.Fatalf("%q is read as %+v", text, c)
 			}
 		}

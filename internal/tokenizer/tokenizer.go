@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -137,6 +138,54 @@ func (t *Tokenizer) appendPiece(out []int32, piece string) []int32 {
 // out (others, such as the think and tool tags, stay). Ids without a token give nothing.
 func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
 	return repair(t.DecodeBytes(ids, skipSpecial))
+}
+
+// Odd is a place in decoded text that stands for something which is not text.
+type Odd struct {
+	At   int    // where in the text, in bytes
+	What string // such as "the control token <|im_start|>"
+}
+
+// Written returns the text of sampled ids with nothing left out, and the places that are not text: special tokens, which are spelled
+// out; ids without a token and bytes that are not UTF-8, which become U+FFFD. Where none is odd, it is what Decode gives.
+func (t *Tokenizer) Written(ids []int32) (text string, odd []Odd) {
+	var out strings.Builder
+	var held []byte
+	flush := func() {
+		for len(held) > 0 {
+			n := 0 // of whole characters
+			for n < len(held) {
+				r, w := utf8.DecodeRune(held[n:])
+				if r == utf8.RuneError && w == 1 {
+					break
+				}
+				n += w
+			}
+			out.Write(held[:n])
+			if held = held[n:]; len(held) > 0 {
+				odd = append(odd, Odd{out.Len(), "bytes that are not UTF-8"})
+				out.WriteRune(utf8.RuneError)
+				held = held[brokenPart(held):]
+			}
+		}
+		held = held[:0]
+	}
+	for _, id := range ids {
+		switch a := t.byID[id]; {
+		case !t.Has(id):
+			flush()
+			odd = append(odd, Odd{out.Len(), fmt.Sprintf("the id %d, which is no token", id)})
+			out.WriteRune(utf8.RuneError)
+		case a.Special:
+			flush()
+			odd = append(odd, Odd{out.Len(), "the control token " + a.Text})
+			out.WriteString(a.Text)
+		default:
+			held = append(held, t.bytes[id]...)
+		}
+	}
+	flush()
+	return out.String(), odd
 }
 
 // DecodeBytes is Decode without the repair of broken UTF-8.
