@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -32,6 +31,8 @@ func (f rowsFlags) each(s *streams, op string, row func(map[string]json.RawMessa
 		}
 		defer file.Close()
 		in, name = file, f.File
+	} else if st, err := os.Stdin.Stat(); err == nil && st.IsDir() {
+		return fault.New(fault.Invalid, op, "standard input is a directory")
 	}
 	out := bufio.NewWriter(s.out)
 	err := jsonl.Each(&flusher{in, out}, func(_ int, line json.RawMessage) error {
@@ -45,11 +46,14 @@ func (f rowsFlags) each(s *streams, op string, row func(map[string]json.RawMessa
 		}
 		return printJSON(out, v)
 	})
-	if err != nil {
-		kind := fault.KindOf(err)
-		err = fault.New(kind, op, "%s: %w", name, err)
+	// A failed write is sticky, and no fault of the line that was read then.
+	if err := out.Flush(); err != nil {
+		return fault.New(fault.Internal, op, "the output cannot be written: %w", err)
 	}
-	return errors.Join(out.Flush(), err)
+	if err != nil {
+		return fault.New(fault.KindOf(err), op, "%s: %w", name, err)
+	}
+	return nil
 }
 
 // flusher writes out what waits before a read may block.

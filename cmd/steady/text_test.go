@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -223,6 +224,7 @@ func TestTextCommands_badInputIsNamedByLineAndField(t *testing.T) {
 		{"tokenize", `{"text":"a"}`, `{"text":"a","id":1}`, `line 2: field "id" is not known`},
 		{"tokenize", `{"text":"a"}`, `{"Text":"a"}`, `line 2: field "Text" is not known`},
 		{"tokenize", `{"text":"a"}`, `{"text":"a","text":"b"}`, `line 2: field "text" is there twice`},
+		{"tokenize", `{"text":"a"}`, "\ufeff" + `{"text":"a"}`, `line 2: it is not JSON: it begins with a byte order mark`},
 		{"tokenize", `{"text":"a"}`, `"a"`, `line 2: the value is a string, want an object`},
 		{"tokenize", `{"text":"a"}`, `{"text":"\ud800"}`, `half a surrogate pair`},
 		{"tokenize", `{"text":"a"}`, "{\"text\":\"\xff\"}", `line 2: it is not UTF-8`},
@@ -325,5 +327,22 @@ func TestTokenize_answersStandardInputRowByRow(t *testing.T) {
 	ask.Close()
 	if code := <-done; code != exitDone {
 		t.Errorf("exit %d", code)
+	}
+}
+
+// fullDisk takes nothing.
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("no space left") }
+
+// Output that cannot be written ends the command with one error, which blames no line of the input.
+func TestTextCommands_outputThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	for _, rows := range []int{1, 2000} { // fewer and more than a buffer holds
+		var errOut strings.Builder
+		code := run([]string{"tokenize", "--tokenizer", bundledModel, write(t, strings.Repeat("{\"text\":\"some text\"}\n", rows))}, fullDisk{}, &errOut)
+		if got := errOut.String(); code != exitRunFailed || strings.Count(got, "no space left") != 1 || strings.Contains(got, "line ") || !strings.Contains(got, "output cannot be written") {
+			t.Errorf("%d rows: exit %d, errors %q", rows, code, got)
+		}
 	}
 }

@@ -49,7 +49,7 @@ func TestRun_whatIsNotTextInsideACallIsNeverPassedOver(t *testing.T) {
 			if want := map[bool]string{true: "ran", false: "malformed"}[outside]; status != want || (len(s.tool.calls) == 1) != outside {
 				t.Errorf("%s at %d: status %q, %d programs, want %q", what, at, status, len(s.tool.calls), want)
 			}
-			if answer := s.tok.Decode(s.traj.IDs()[u.End:], false); !outside && !strings.Contains(answer, "error: the call holds ") {
+			if answer := s.tok.Decode(s.traj.IDs()[u.End:], false); !outside && !strings.Contains(answer, "error: the call holds ") && !strings.Contains(answer, "error: the call is not closed") {
 				t.Errorf("%s at %d: the model is told %q", what, at, answer)
 			}
 		}

@@ -22,79 +22,108 @@ func PythonJSON(raw json.RawMessage) (string, error) {
 	if err := json.Unmarshal(raw, new(json.RawMessage)); err != nil {
 		return "", fault.New(fault.Invalid, "chat.PythonJSON", "%w", err)
 	}
-	if err := rewrite(dec, &b); err != nil {
+	v, err := read(dec)
+	if err != nil {
 		return "", fault.New(fault.Invalid, "chat.PythonJSON", "%w", err)
 	}
+	v.write(&b)
 	return b.String(), nil
 }
 
-// rewrite copies one value.
-func rewrite(dec *json.Decoder, b *strings.Builder) error {
+// value is a JSON value: a text that is written as it is, a list, or an object. Only when all is read is anything written, once, so
+// a value deep inside is not copied for each level around it.
+type value struct {
+	text   string
+	list   []value
+	object *object
+}
+
+type object struct {
+	keys   []string
+	values map[string]value
+}
+
+// read reads one value.
+func read(dec *json.Decoder) (value, error) {
 	tok, err := dec.Token()
 	if err != nil {
-		return err
+		return value{}, err
 	}
 	switch v := tok.(type) {
 	case json.Delim:
 		if v == '{' {
-			return rewriteObject(dec, b)
+			return readObject(dec)
 		}
-		return rewriteList(dec, b)
+		return readList(dec)
 	case string:
-		b.WriteString(PythonString(v))
+		return value{text: PythonString(v)}, nil
 	case json.Number:
-		b.WriteString(pythonNumber(v.String()))
+		return value{text: pythonNumber(v.String())}, nil
 	case bool:
-		b.WriteString(strconv.FormatBool(v))
-	case nil:
-		b.WriteString("null")
+		return value{text: strconv.FormatBool(v)}, nil
 	}
-	return nil
+	return value{text: "null"}, nil
 }
 
-func rewriteList(dec *json.Decoder, b *strings.Builder) error {
-	b.WriteByte('[')
-	for i := 0; dec.More(); i++ {
-		if i > 0 {
-			b.WriteString(", ")
+func readList(dec *json.Decoder) (value, error) {
+	list := []value{}
+	for dec.More() {
+		v, err := read(dec)
+		if err != nil {
+			return value{}, err
 		}
-		if err := rewrite(dec, b); err != nil {
-			return err
-		}
+		list = append(list, v)
 	}
-	b.WriteByte(']')
 	_, err := dec.Token()
-	return err
+	return value{list: list}, err
 }
 
-func rewriteObject(dec *json.Decoder, b *strings.Builder) error {
-	var keys []string
-	values := map[string]string{}
+func readObject(dec *json.Decoder) (value, error) {
+	o := &object{values: map[string]value{}}
 	for dec.More() {
 		tok, err := dec.Token()
 		if err != nil {
-			return err
+			return value{}, err
 		}
-		var v strings.Builder
-		if err := rewrite(dec, &v); err != nil {
-			return err
+		v, err := read(dec)
+		if err != nil {
+			return value{}, err
 		}
 		key := tok.(string) //nolint:forcetypeassert // a key of valid JSON is a string
-		if _, ok := values[key]; !ok {
-			keys = append(keys, key)
+		if _, ok := o.values[key]; !ok {
+			o.keys = append(o.keys, key)
 		}
-		values[key] = v.String()
+		o.values[key] = v
 	}
-	b.WriteByte('{')
-	for i, k := range keys {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		b.WriteString(PythonString(k) + ": " + values[k])
-	}
-	b.WriteByte('}')
 	_, err := dec.Token()
-	return err
+	return value{object: o}, err
+}
+
+func (v value) write(b *strings.Builder) {
+	switch {
+	case v.object != nil:
+		b.WriteByte('{')
+		for i, k := range v.object.keys {
+			if i > 0 {
+				b.WriteString(", ")
+			}
+			b.WriteString(PythonString(k))
+			b.WriteString(": ")
+			v.object.values[k].write(b)
+		}
+		b.WriteByte('}')
+	case v.list != nil:
+		b.WriteByte('[')
+		for i, e := range v.list {
+			if i > 0 {
+				b.WriteString(", ")
+			}
+			e.write(b)
+		}
+		b.WriteByte(']')
+	default:
+		b.WriteString(v.text)
+	}
 }
 
 // pythonNumber spells a JSON number as Python does: integers of any length as they are, others as the shortest float

@@ -2,6 +2,7 @@ package chat_test
 
 import (
 	"encoding/json"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -29,6 +30,27 @@ func TestPythonJSON_printsAsPythonDoes(t *testing.T) {
 	for _, bad := range []string{``, `{`, `[1,]`, `{"a"}`, `1 2`, `{'a': 1}`, `NaN`, strings.Repeat("[", 20000)} {
 		if got, err := chat.PythonJSON(json.RawMessage(bad)); !fault.Is(err, fault.Invalid) {
 			t.Errorf("PythonJSON(%.20s) = %s, %v; want Invalid", bad, got, err)
+		}
+	}
+}
+
+// A long string deep inside objects is copied a few times, not once for each level: memory that is asked for grows with the text. Lists
+// and objects around it, and an equal key at each level, make no difference.
+func TestPythonJSON_workIsLinearInDepth(t *testing.T) { // not parallel: it counts what the process asks for
+	long := `"` + strings.Repeat("x", 100_000) + `"`
+	for _, level := range [][2]string{{`{"a":`, `}`}, {`[`, `]`}, {`{"a":0,"a":`, `}`}, {`[{"b":1,"a":`, `}]`}} {
+		bytesFor := func(depth int) uint64 {
+			raw := json.RawMessage(strings.Repeat(level[0], depth) + long + strings.Repeat(level[1], depth))
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			if _, err := chat.PythonJSON(raw); err != nil {
+				t.Fatal(err)
+			}
+			runtime.ReadMemStats(&after)
+			return after.TotalAlloc - before.TotalAlloc
+		}
+		if few, many := bytesFor(10), bytesFor(1000); many > 2*few+2000*1000 {
+			t.Errorf("levels of %s: %d bytes for 10, %d for 1000", level[0], few, many)
 		}
 	}
 }

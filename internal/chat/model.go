@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/jsonl"
 	"github.com/steadyrl/steady/internal/tokenizer"
 )
 
@@ -117,7 +118,7 @@ func inlineTemplate(model fs.FS, name string) (Found, error) {
 		return Found{}, fault.New(fault.Invalid, op, "%s: %w", name, err)
 	}
 	var c map[string]json.RawMessage // unlike the fields of a struct, keys in their exact case
-	if err := json.Unmarshal(data, &c); err != nil {
+	if err := jsonl.Exact(data, &c); err != nil {
 		return Found{}, fault.New(fault.Invalid, op, "%s of %s: %w", tokenizerFile, name, err)
 	}
 	if s, ok := text(c["chat_template"]); ok {

@@ -80,7 +80,13 @@ func Each(r io.Reader, each func(n int, line json.RawMessage) error) error {
 	}
 }
 
+// mark is U+FEFF, which some editors write at the begin of a file.
+var mark = []byte("\ufeff")
+
 func check(line []byte) error {
+	if bytes.HasPrefix(line, mark) {
+		return errors.New("it is not JSON: it begins with a byte order mark")
+	}
 	if len(bytes.TrimSpace(line)) == 0 {
 		return errors.New("it is blank")
 	}
@@ -188,8 +194,11 @@ func join(at, name string) string {
 }
 
 // Exact is json.Unmarshal, but refuses names that are those of fields of v in another case, which Unmarshal would read as these. Names
-// of no field are passed over. Errors: Invalid, or those of Unmarshal.
+// of no field are passed over. Errors: Invalid (also for a byte order mark), or those of Unmarshal.
 func Exact(data []byte, v any) error {
+	if bytes.HasPrefix(data, mark) {
+		return fault.New(fault.Invalid, "", "it is not JSON: it begins with a byte order mark")
+	}
 	if err := json.Unmarshal(data, v); err != nil {
 		return err
 	}

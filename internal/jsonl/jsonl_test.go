@@ -184,6 +184,7 @@ func TestExact_refusesNamesInAnotherCase(t *testing.T) {
 		`{"list":[{},{"X":1}]}`:     `"list[1].X" must be`,
 		`{"ptrs":[{"X":1}]}`:        `"ptrs[0].X" must be`,
 		`{"one":{"x":1},"One":{}}`:  `"One" must be`,
+		"\ufeff{}":                  "byte order mark",
 		`{"one":[]}`:                "cannot unmarshal",
 		`{`:                         "unexpected end",
 	} {

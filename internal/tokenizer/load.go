@@ -53,7 +53,7 @@ func Load(dir string) (*Tokenizer, error) {
 // checkConfig refuses a tokenizer_config.json that names a token which tokenizer.json has not, or has in another way.
 func (t *Tokenizer) checkConfig(data []byte) error {
 	var c map[string]json.RawMessage
-	if err := json.Unmarshal(data, &c); err != nil {
+	if err := jsonl.Exact(data, &c); err != nil {
 		return err
 	}
 	var decoder map[string]json.RawMessage
@@ -254,8 +254,11 @@ func (t *Tokenizer) addVocabulary(vocab map[string]int32, added []fileAdded) err
 	}
 	t.bytes = make([][]byte, last+1)
 	for text, id := range vocab {
+		if id < 0 {
+			return fault.New(fault.Invalid, op, "vocabulary entry %q has the id %d, which is negative", text, id)
+		}
 		b, ok := unspell(text)
-		if !ok || text == "" || id < 0 || t.bytes[id] != nil {
+		if !ok || text == "" || t.bytes[id] != nil {
 			return fault.New(fault.Invalid, op, "vocabulary entry %q with id %d is not of the byte alphabet, or its id is taken", text, id)
 		}
 		t.bytes[id] = b
@@ -269,6 +272,9 @@ func (t *Tokenizer) addVocabulary(vocab map[string]int32, added []fileAdded) err
 	}
 	next := int32(len(vocab)) //nolint:gosec // its ids are different and below 2^24
 	for _, a := range added {
+		if a.ID < 0 {
+			return fault.New(fault.Invalid, op, "added token %q has the id %d, which is negative", a.Content, a.ID)
+		}
 		_, inVocabulary := vocab[a.Content]
 		if !inVocabulary {
 			if a.ID != next { // the tokenizers library would give it this id, whatever the file says
@@ -285,7 +291,7 @@ func (t *Tokenizer) addVocabulary(vocab map[string]int32, added []fileAdded) err
 		if id := vocab[a.Content]; inVocabulary && id != a.ID {
 			return fault.New(fault.Invalid, op, "added token %q has the id %d, and %d in the vocabulary", a.Content, a.ID, id)
 		}
-		if a.ID < 0 || t.bytes[a.ID] != nil && string(t.bytes[a.ID]) != a.Content {
+		if t.bytes[a.ID] != nil && string(t.bytes[a.ID]) != a.Content {
 			return fault.New(fault.Invalid, op, "added token %q has the id %d of another token", a.Content, a.ID)
 		}
 		t.bytes[a.ID] = []byte(a.Content)
