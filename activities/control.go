@@ -58,9 +58,6 @@ func (c *Control) startRun(ctx context.Context, q contract.StartRunRequest, _ *B
 	if err != nil {
 		return contract.RunSpec{}, err
 	}
-	if err := c.Runs.serves(q.Run, cfg); err != nil {
-		return contract.RunSpec{}, err
-	}
 	l := record.Layout{Run: q.Run, Lineage: "l0"}
 	text, err := cfg.JSON()
 	if err != nil {
@@ -72,6 +69,9 @@ func (c *Control) startRun(ctx context.Context, q contract.StartRunRequest, _ *B
 	}
 	parent, err := c.parent(ctx, cfg, &spec)
 	if err != nil {
+		return contract.RunSpec{}, err
+	}
+	if err := c.Runs.serves(q.Run, cfg); err != nil {
 		return contract.RunSpec{}, err
 	}
 	if parent == nil { // before the id is taken: what is wrong can be put right and started again under it
