@@ -39,6 +39,12 @@ type Host struct {
 	last    last           // the update that made the state; zero after a restore
 	probe   engine.Sampler // of models of the configuration probes
 	probes  model.Config
+
+	doubted record.Layout // the lineage whose recorded digest a followed step did not have
+	told    map[int]bool  // checkpoints of layout that did not verify while following
+
+	activeMu sync.Mutex
+	active   record.Layout // the lineage that this process works on as its trainer; zero: none
 }
 
 // last is what is not part of the state, but of the result of the step that made it.
@@ -78,7 +84,7 @@ func (h *Host) Update(ctx context.Context, l record.Layout, step int, ref artifa
 	if err := h.checkFence(ctx, l, epoch); err != nil {
 		return Outcome{}, err
 	}
-	h.adopt(l)
+	h.lead(l)
 	recorded, err := h.recorded(ctx, step)
 	if err != nil {
 		return Outcome{}, err
@@ -99,7 +105,8 @@ func (h *Host) Update(ctx context.Context, l record.Layout, step int, ref artifa
 	h.last.replayed = out.Replayed
 	if recorded != nil {
 		out.Result, out.Recorded = *recorded, true
-		return out, h.compare(ctx, *recorded)
+		_, err := h.compare(ctx, *recorded)
+		return out, err
 	}
 	out.Result, err = h.publish(ctx, step, ref, epoch)
 	return out, err
@@ -126,7 +133,7 @@ func (h *Host) Reach(ctx context.Context, l record.Layout, step, epoch int) (*en
 	if err := h.checkFence(ctx, l, epoch); err != nil {
 		return nil, 0, err
 	}
-	h.adopt(l)
+	h.lead(l)
 	_, replayed, err := h.reach(ctx, step)
 	if err != nil {
 		return nil, 0, err
@@ -138,8 +145,20 @@ func (h *Host) Reach(ctx context.Context, l record.Layout, step, epoch int) (*en
 func (h *Host) adopt(l record.Layout) {
 	if h.layout != l {
 		h.forget()
-		h.layout = l
+		h.layout, h.told = l, nil
 	}
+}
+
+// lead is adopt for the holder of the fence.
+func (h *Host) lead(l record.Layout) {
+	h.adopt(l)
+	h.setActive(l)
+}
+
+func (h *Host) setActive(l record.Layout) {
+	h.activeMu.Lock()
+	defer h.activeMu.Unlock()
+	h.active = l
 }
 
 func (h *Host) forget() {
@@ -195,13 +214,13 @@ func (h *Host) train(ctx context.Context, step int, ref artifact.Ref) error {
 	return nil
 }
 
-// compare raises the alarm when a replayed step gives other weights than were recorded.
+// compare raises the alarm when a replayed step gives other weights than were recorded, and reports whether they are equal.
 // Its error is that of reading the state.
-func (h *Host) compare(ctx context.Context, want record.Result) error {
+func (h *Host) compare(ctx context.Context, want record.Result) (equal bool, err error) {
 	got, err := h.stateDigest()
 	if err != nil {
 		h.forget()
-		return err
+		return false, err
 	}
 	if got != want.StateDigest {
 		h.opts.Note(ctx, h.layout, record.Event{
@@ -209,7 +228,7 @@ func (h *Host) compare(ctx context.Context, want record.Result) error {
 			Message: "the replayed state has digest " + got + ", recorded was " + want.StateDigest + ": the run is no longer bit-exact",
 		})
 	}
-	return nil
+	return got == want.StateDigest, nil
 }
 
 func updateMetrics(b engine.Batch, m engine.StepMetrics, took time.Duration) record.UpdateMetrics {

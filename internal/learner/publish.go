@@ -105,5 +105,8 @@ func (h *Host) Acquire(ctx context.Context, l record.Layout) (int, error) {
 	}
 	f = record.Fence{Epoch: f.Epoch + 1, Holder: h.opts.Name}
 	_, err := artifact.ReplaceJSON(ctx, h.opts.Store, l.Fence(), f)
+	if err == nil {
+		h.setActive(l)
+	}
 	return f.Epoch, err
 }

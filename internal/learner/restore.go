@@ -27,7 +27,7 @@ func (h *Host) reach(ctx context.Context, step int) (restored bool, replayed int
 		restored = true
 	}
 	for h.step < step {
-		if err := h.replay(ctx, h.step+1); err != nil {
+		if _, err := h.replay(ctx, h.step+1); err != nil {
 			return restored, replayed, err
 		}
 		replayed++
@@ -41,25 +41,26 @@ func (h *Host) reach(ctx context.Context, step int) (restored bool, replayed int
 	return restored, replayed, nil
 }
 
-func (h *Host) replay(ctx context.Context, step int) error {
+// replay trains the sealed batch of step again. It reports whether the state is the recorded one; without a record it is.
+func (h *Host) replay(ctx context.Context, step int) (equal bool, err error) {
 	recorded, err := h.recorded(ctx, step)
 	if err != nil {
-		return err
+		return false, err
 	}
 	_, ref, err := h.opts.Store.Get(ctx, h.layout.Batch(step))
 	if err != nil {
-		return err
+		return false, err
 	}
 	if recorded != nil && recorded.BatchDigest != ref.Digest {
-		return fault.New(fault.Corrupt, "learner.replay", "sealed batch %s has digest %.12s, trained was %.12s", ref.Name, ref.Digest, recorded.BatchDigest)
+		return false, fault.New(fault.Corrupt, "learner.replay", "sealed batch %s has digest %.12s, trained was %.12s", ref.Name, ref.Digest, recorded.BatchDigest)
 	}
 	if err := h.train(ctx, step, ref); err != nil {
-		return err
+		return false, err
 	}
 	if recorded != nil {
 		return h.compare(ctx, *recorded)
 	}
-	return nil
+	return true, nil
 }
 
 // restore loads the newest checkpoint of at most step that verifies. One that does not is reported, renamed out of the way,
@@ -98,29 +99,10 @@ func (h *Host) restore(ctx context.Context, step int) error {
 	return h.rebuild(ctx, step)
 }
 
-// rebuild makes the lineage's first checkpoint again from what the lineage began with, if that gives the weights that were
-// published then.
+// rebuild makes the lineage's first checkpoint again from what the lineage began with.
 func (h *Host) rebuild(ctx context.Context, step int) error {
-	const op = "learner.restore"
-	const hint = "put back the model that the run began with, or start a new run"
-	first, state, err := h.opts.Initial(ctx, h.layout)
+	first, err := h.begin(ctx, step)
 	if err != nil {
-		return fault.New(fault.NotFound, op, "no good checkpoint of step %d or before in %s, and what the run began with cannot be had: %w", step, h.layout.Checkpoints(), err).
-			WithHint(hint)
-	}
-	if first > step {
-		return fault.New(fault.NotFound, op, "step %d is before the first step of %s, %d", step, h.layout.Root(), first)
-	}
-	var published record.Version
-	if _, err := artifact.GetJSON(ctx, h.opts.Store, h.layout.WeightsInfo(first), &published); err != nil {
-		return err
-	}
-	if got := weights.Digest(state.Master); got != published.Digest {
-		return fault.New(fault.NotFound, op,
-			"no good checkpoint of step %d or before in %s, and the model has changed since: its weights are %.12s, the run began with %.12s",
-			step, h.layout.Checkpoints(), got, published.Digest).WithHint(hint)
-	}
-	if err := h.install(first, state); err != nil {
 		return err
 	}
 	h.opts.Note(ctx, h.layout, record.Event{
@@ -129,6 +111,30 @@ func (h *Host) rebuild(ctx context.Context, step int) error {
 	})
 	_, err = h.save(ctx, first)
 	return err
+}
+
+// begin installs what the lineage began with, if that gives the weights that were published then, and returns its step.
+func (h *Host) begin(ctx context.Context, step int) (int, error) {
+	const op = "learner.restore"
+	const hint = "put back the model that the run began with, or start a new run"
+	first, state, err := h.opts.Initial(ctx, h.layout)
+	if err != nil {
+		return 0, fault.New(fault.NotFound, op, "no good checkpoint of step %d or before in %s, and what the run began with cannot be had: %w", step, h.layout.Checkpoints(), err).
+			WithHint(hint)
+	}
+	if first > step {
+		return 0, fault.New(fault.NotFound, op, "step %d is before the first step of %s, %d", step, h.layout.Root(), first)
+	}
+	var published record.Version
+	if _, err := artifact.GetJSON(ctx, h.opts.Store, h.layout.WeightsInfo(first), &published); err != nil {
+		return 0, err
+	}
+	if got := weights.Digest(state.Master); got != published.Digest {
+		return 0, fault.New(fault.NotFound, op,
+			"no good checkpoint of step %d or before in %s, and the model has changed since: its weights are %.12s, the run began with %.12s",
+			step, h.layout.Checkpoints(), got, published.Digest).WithHint(hint)
+	}
+	return first, h.install(first, state)
 }
 
 func (h *Host) load(ctx context.Context, path string, step int) (*engine.State, error) {
@@ -179,7 +185,7 @@ func (h *Host) Init(ctx context.Context, l record.Layout, step int) (record.Vers
 		return record.Version{}, err
 	}
 	h.forget()
-	h.layout = l
+	h.layout, h.told = l, nil
 	if err := h.install(step, state); err != nil {
 		return record.Version{}, err
 	}
@@ -196,7 +202,7 @@ func (h *Host) Save(ctx context.Context, l record.Layout, step, epoch int) (dige
 	if err := h.checkFence(ctx, l, epoch); err != nil {
 		return "", 0, err
 	}
-	h.adopt(l)
+	h.lead(l)
 	if _, replayed, err = h.reach(ctx, step); err != nil {
 		return "", 0, err
 	}
