@@ -25,6 +25,11 @@ type Trainer struct {
 	Open func(ctx context.Context, workflowID string) (bool, error)
 	// Export writes and verifies an export; the worker gives it the engine for the forward pass.
 	Export func(ctx context.Context, o export.Options) (export.Certificate, error)
+	// Accepts refuses the runs of the shared queue that this host is not for (Busy); nil accepts all. A standby is only for the
+	// run that it follows.
+	Accepts func(run string) error
+	// Standby reports whether a standby that holds the run's state listens; nil: none does.
+	Standby func(ctx context.Context, run string) (bool, error)
 
 	serving serving
 }
@@ -36,6 +41,24 @@ func (t *Trainer) Register(r contract.Registry) {
 	contract.ExportPolicyActivity.Register(r, guard(t.Notes, t.exportPolicy))
 }
 
+// RegisterStandby binds the activity of a run's standby queue.
+func (t *Trainer) RegisterStandby(r contract.Registry) {
+	contract.AcquireTrainerActivity.Register(r, guard(t.Notes, t.acquire))
+}
+
+// Release ends the service of a run that has ended or went to another trainer.
+func (t *Trainer) Release(l record.Layout) {
+	t.Host.Release(l)
+	t.serving.release(l.Run)
+}
+
+func (t *Trainer) accepts(run string) error {
+	if t.Accepts == nil {
+		return nil
+	}
+	return t.Accepts(run)
+}
+
 // RegisterOwn binds the activities of the host's own queue.
 func (t *Trainer) RegisterOwn(r contract.Registry) {
 	contract.UpdatePolicyActivity.Register(r, guard(t.Notes, t.update))
@@ -45,6 +68,9 @@ func (t *Trainer) RegisterOwn(r contract.Registry) {
 // initPolicy writes the first checkpoint of the lineage and publishes its version. Idempotence: what is
 // published already stays.
 func (t *Trainer) initPolicy(ctx context.Context, q contract.InitPolicyRequest, _ *Beat) (contract.InitPolicyResult, error) {
+	if err := t.accepts(q.Run); err != nil {
+		return contract.InitPolicyResult{}, err
+	}
 	run, err := t.Runs.Of(ctx, q.RunKey)
 	if err != nil {
 		return contract.InitPolicyResult{}, err
@@ -91,19 +117,38 @@ func InitialState(ctx context.Context, runs *Runs, assets Assets, l record.Layou
 // acquire gives the host to a run and opens a new epoch. A host whose run is still open is Busy, so that the task
 // goes to another host or waits.
 func (t *Trainer) acquire(ctx context.Context, q contract.AcquireRequest, _ *Beat) (contract.Trainer, error) {
+	if err := t.accepts(q.Run); err != nil {
+		return contract.Trainer{}, err
+	}
 	if err := t.serving.take(ctx, q.Run, t.Open); err != nil {
 		return contract.Trainer{}, err
 	}
+	held := t.Host.Leading() != q.Layout() && t.Host.Holds(q.Layout())
 	epoch, err := t.Host.Acquire(ctx, q.Layout())
 	if err != nil {
 		return contract.Trainer{}, err
 	}
-	return contract.Trainer{Queue: t.Queue, Host: t.Name, Epoch: epoch}, nil
+	return contract.Trainer{Queue: t.Queue, Host: t.Name, Epoch: epoch, Standby: held}, nil
+}
+
+// yield refuses work as Stale if this process was restarted and holds nothing of the run while a standby does: the loop takes
+// the standby then, and nothing is replayed. If the standby is gone, the loop may acquire this host again, which keeps it.
+func (t *Trainer) yield(ctx context.Context, k contract.RunKey) error {
+	if t.Standby == nil || t.Host.Holds(k.Layout()) {
+		return nil
+	}
+	if warm, err := t.Standby(ctx, k.Run); err != nil || !warm { // it is only about time: without an answer the work is done here
+		return nil //nolint:nilerr // see above
+	}
+	return fault.New(fault.Stale, "UpdatePolicy", "trainer %s was restarted and holds no state of run %s, a standby does", t.Name, k.Run)
 }
 
 // update trains a sealed batch, exactly once; see learner.Host.Update.
 func (t *Trainer) update(ctx context.Context, q contract.UpdateRequest, b *Beat) (contract.UpdateResult, error) {
 	b.Say("step %d", q.Step)
+	if err := t.yield(ctx, q.RunKey); err != nil {
+		return contract.UpdateResult{}, err
+	}
 	out, err := t.Host.Update(ctx, q.Layout(), q.Step, q.Batch, q.Epoch)
 	if err != nil {
 		return contract.UpdateResult{}, err
@@ -118,12 +163,18 @@ func (t *Trainer) update(ctx context.Context, q contract.UpdateRequest, b *Beat)
 // checkpoint saves and verifies the state after a step. Idempotence: by step and digest.
 func (t *Trainer) checkpoint(ctx context.Context, q contract.CheckpointRequest, b *Beat) (contract.CheckpointResult, error) {
 	b.Say("checkpoint of step %d", q.Step)
+	if err := t.yield(ctx, q.RunKey); err != nil {
+		return contract.CheckpointResult{}, err
+	}
 	digest, replayed, err := t.Host.Save(ctx, q.Layout(), q.Step, q.Epoch)
 	return contract.CheckpointResult{StateDigest: digest, Replayed: replayed}, err
 }
 
 // exportPolicy writes the BF16 export of a checkpoint and verifies it. Idempotence: an export that verifies stays.
 func (t *Trainer) exportPolicy(ctx context.Context, q contract.ExportRequest, b *Beat) (contract.ExportResult, error) {
+	if err := t.accepts(q.Run); err != nil {
+		return contract.ExportResult{}, err
+	}
 	run, err := t.Runs.Of(ctx, q.RunKey)
 	if err != nil {
 		return contract.ExportResult{}, err
@@ -184,4 +235,12 @@ func (s *serving) take(ctx context.Context, run string, open func(context.Contex
 	}
 	s.run = run
 	return nil
+}
+
+func (s *serving) release(run string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.run == run {
+		s.run = ""
+	}
 }

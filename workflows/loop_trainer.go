@@ -41,17 +41,40 @@ func (l *loop) onTrainer(what string, t int, work func(workflow.Context, contrac
 	}
 }
 
+// acquire takes a trainer. After a loss the run's standbys are asked first, since they need not restore or replay.
 func (l *loop) acquire(t int) error {
+	if l.st.Restarts > 0 && workflow.GetVersion(l.ctx, changeStandby, workflow.DefaultVersion, 1) == 1 {
+		trainer, err := contract.AcquireTrainerActivity.Do(offer(l.ctx, l.spec.Run, l.spec.Timeouts), contract.AcquireRequest{RunKey: l.spec.RunKey})
+		if err == nil {
+			l.acquired(t, trainer)
+			return nil
+		}
+		if temporal.IsCanceledError(err) {
+			return err
+		} // no standby, or it died meanwhile: any trainer will do
+	}
 	ctx := class(l.ctx, contract.QueueTrainer, l.spec.Timeouts.Control, l.spec.Timeouts, "acquire a trainer")
 	trainer, err := contract.AcquireTrainerActivity.Do(ctx, contract.AcquireRequest{RunKey: l.spec.RunKey})
 	if err != nil {
 		return err
 	}
-	if l.st.Restarts > 0 {
-		l.event("reacquired", trainer.Host, fmt.Sprintf("trainer epoch %d", trainer.Epoch), t)
-	}
-	l.st.Trainer = trainer
+	l.acquired(t, trainer)
 	return nil
+}
+
+// changeStandby marks histories in which standbys are asked.
+const changeStandby = "standby"
+
+func (l *loop) acquired(t int, trainer contract.Trainer) {
+	l.st.Trainer = trainer
+	if l.st.Restarts == 0 {
+		return
+	}
+	text := fmt.Sprintf("trainer epoch %d", trainer.Epoch)
+	if trainer.Standby {
+		text += ", a standby that held the state"
+	}
+	l.event("reacquired", trainer.Host, text, t)
 }
 
 func (l *loop) update(t int, sealed contract.SealBatchResult) (contract.UpdateResult, error) {

@@ -51,13 +51,33 @@ func control(ctx workflow.Context, t contract.Timeouts, summary string) workflow
 }
 
 // onHost is the class of activities on an acquired trainer's own queue: a host that does not take the task
-// in time is lost, and the time-out comes back to the loop.
+// in time is lost, and the time-out comes back to the loop. So does the silence of one that had taken it: another
+// attempt on the queue of a dead host would wait for that time-out too, and a host that is back can be acquired again.
 func onHost(ctx workflow.Context, trainer contract.Trainer, t contract.Timeouts, summary string) workflow.Context {
 	ctx = class(ctx, trainer.Queue, t.Update, t, summary)
 	o := workflow.GetActivityOptions(ctx)
 	o.ScheduleToStartTimeout = t.TrainerLost
+	o.RetryPolicy.NonRetryableErrorTypes = append(o.RetryPolicy.NonRetryableErrorTypes, heartbeatTimeout)
 	return workflow.WithActivityOptions(ctx, o)
 }
+
+// heartbeatTimeout is the server's name of that failure in a retry policy.
+const heartbeatTimeout = "TemporalTimeout:Heartbeat"
+
+// offer is the class of an acquisition that is offered to the standbys of a run: one try, taken at once or not at all.
+func offer(ctx workflow.Context, run string, t contract.Timeouts) workflow.Context {
+	ctx = class(ctx, contract.StandbyQueue(run), offerToClose, t, "acquire a standby")
+	o := workflow.GetActivityOptions(ctx)
+	o.ScheduleToStartTimeout = offerToStart
+	o.RetryPolicy.MaximumAttempts = 1
+	return workflow.WithActivityOptions(ctx, o)
+}
+
+// A standby waits in a poll, so it takes an offer within milliseconds; without one each recovery takes this much longer.
+const (
+	offerToStart = 2 * time.Second
+	offerToClose = 15 * time.Second
+)
 
 // bootstrap are the time-outs of the one activity that runs before the configuration is known.
 func bootstrap() contract.Timeouts {

@@ -601,3 +601,67 @@ func TestTrainLoop_cancelClosesTheLedger(t *testing.T) {
 		}
 	}
 }
+
+// The first trainer is never a standby. After a loss standbys are asked before others, and a run without one goes on as before.
+func TestTrainLoop_standbysAreAskedFirstAfterALoss(t *testing.T) {
+	t.Parallel()
+	standby := contract.StandbyQueue("r")
+	for name, tt := range map[string]struct {
+		lost    error // how step 2 loses its trainer, once
+		refusal error // of the standby's queue
+		queues  []string
+		host    string // that trains step 2
+	}{
+		"a standby takes it": {lost: stale, queues: []string{contract.QueueTrainer, standby}, host: standby},
+		"none listens":       {lost: stale, refusal: temporal.NewTimeoutError(enumspb.TIMEOUT_TYPE_SCHEDULE_TO_START, nil), queues: []string{contract.QueueTrainer, standby, contract.QueueTrainer}, host: contract.QueueTrainer},
+		"it dies meanwhile":  {lost: stale, refusal: temporal.NewHeartbeatTimeoutError(), queues: []string{contract.QueueTrainer, standby, contract.QueueTrainer}, host: contract.QueueTrainer},
+		"it refuses":         {lost: stale, refusal: temporal.NewApplicationError("planned", string(fault.Busy)), queues: []string{contract.QueueTrainer, standby, contract.QueueTrainer}, host: contract.QueueTrainer},
+		"nothing was lost":   {queues: []string{contract.QueueTrainer}, host: contract.QueueTrainer},
+		"not taken in time":  {lost: temporal.NewTimeoutError(enumspb.TIMEOUT_TYPE_SCHEDULE_TO_START, nil), queues: []string{contract.QueueTrainer, standby}, host: standby},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := &world{}
+			env := newLoopEnv(t, w, finish)
+			var queues []string
+			var trained string
+			var attempts int
+			env.OnActivity(contract.AcquireTrainerActivity.Name, mock.Anything, mock.Anything).Return(
+				func(ctx context.Context, _ contract.AcquireRequest) (contract.Trainer, error) {
+					q := activity.GetInfo(ctx).TaskQueue
+					queues = append(queues, q)
+					if q == standby && tt.refusal != nil {
+						return contract.Trainer{}, tt.refusal
+					}
+					return contract.Trainer{Queue: "of " + q, Host: q, Epoch: len(queues), Standby: q == standby}, nil
+				})
+			env.OnActivity(contract.UpdatePolicyActivity.Name, mock.Anything, mock.Anything).Return(
+				func(ctx context.Context, q contract.UpdateRequest) (contract.UpdateResult, error) {
+					if q.Step == 2 {
+						if attempts++; attempts == 1 && tt.lost != nil {
+							return contract.UpdateResult{}, tt.lost
+						}
+						trained = strings.TrimPrefix(activity.GetInfo(ctx).TaskQueue, "of ")
+					}
+					return contract.UpdateResult{}, nil
+				})
+			s := spec("sync")
+			s.Steps = 3
+			env.ExecuteWorkflow(contract.TrainLoop, contract.LoopInput{Spec: s})
+			if err := env.GetWorkflowError(); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(queues, tt.queues) || trained != tt.host {
+				t.Errorf("asked %q, trained by %q; want %q and %q", queues, trained, tt.queues, tt.host)
+			}
+			said := slices.ContainsFunc(w.events, func(e record.Event) bool {
+				return e.Kind == "reacquired" && strings.Contains(e.Message, "standby")
+			})
+			if said != (tt.host == standby) {
+				t.Errorf("events %+v: a standby is named %v, want %v", w.events, said, tt.host == standby)
+			}
+		})
+	}
+}
+
+var stale = temporal.NewNonRetryableApplicationError("planned", string(fault.Stale), nil)

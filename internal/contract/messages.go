@@ -333,6 +333,8 @@ type Trainer struct {
 	Queue string `json:"queue"`
 	Host  string `json:"host"`
 	Epoch int    `json:"epoch"`
+	// Standby: it held the run's state when it was acquired.
+	Standby bool `json:"standby,omitempty"`
 }
 
 // UpdateRequest trains one sealed batch. Idempotence: exactly once a step, see activities.UpdatePolicy.

@@ -19,6 +19,13 @@ const (
 // restarted worker goes on by itself.
 func TrainerQueue(host string) string { return QueueTrainer + "/" + host }
 
+// QueueStandby begins the queues of StandbyQueue.
+const QueueStandby = "steady-standby"
+
+// StandbyQueue is where a run that lost its trainer is offered to its standbys first. Only a standby that holds the run's state
+// listens to it.
+func StandbyQueue(run string) string { return QueueStandby + "/" + run }
+
 // Workflow types.
 const (
 	TrainRun       = "TrainRun"
