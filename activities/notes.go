@@ -49,7 +49,7 @@ func (n *Notes) Write(ctx context.Context, k contract.RunKey, e record.Event) {
 		e.Time = now.Format("2006-01-02T15:04:05.000Z07:00")
 	}
 	id := fmt.Sprintf("%s-%s", now.Format("20060102T150405.000000000"), artifact.Digest([]byte(e.Where + e.Message))[:8])
-	if _, err := artifact.PutJSON(ctx, n.Store, k.Layout().Event(id), e); err != nil {
+	if _, err := artifact.PutJSON(ctx, n.Store, k.Layout().Event(id), e); err != nil && activity.IsActivity(ctx) { // a standby follows outside of one
 		activity.GetLogger(ctx).Warn("an event was not recorded", "kind", e.Kind, "where", e.Where, "error", err)
 	}
 }

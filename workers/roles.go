@@ -17,12 +17,14 @@ const (
 	RoleRollout Role = "rollout"
 	RoleJudge   Role = "judge"
 	RoleTrainer Role = "trainer"
+	// RoleStandby follows a run and takes it over when its trainer is lost. It needs as much memory as a trainer.
+	RoleStandby Role = "standby"
 )
 
-// AllRoles returns every role.
+// AllRoles returns the roles that a run needs: every one but standby.
 func AllRoles() []Role { return []Role{RoleControl, RoleData, RoleRollout, RoleJudge, RoleTrainer} }
 
-// ParseRoles reads a comma-separated list; "all" is every role. Errors: Invalid for an unknown or repeated one.
+// ParseRoles reads a comma-separated list; "all" is every one of AllRoles. Errors: Invalid for an unknown or repeated one.
 func ParseRoles(list string) ([]Role, error) {
 	if list == "all" {
 		return AllRoles(), nil
@@ -30,9 +32,9 @@ func ParseRoles(list string) ([]Role, error) {
 	var roles []Role
 	for name := range strings.SplitSeq(list, ",") {
 		r := Role(strings.TrimSpace(name))
-		if !slices.Contains(AllRoles(), r) {
+		if r != RoleStandby && !slices.Contains(AllRoles(), r) {
 			return nil, fault.New(fault.Invalid, "workers.ParseRoles", "unknown role %q", r).
-				WithHint("roles are control, data, rollout, judge, trainer, or all")
+				WithHint("roles are control, data, rollout, judge, trainer, standby, or all of these but standby")
 		}
 		if slices.Contains(roles, r) {
 			return nil, fault.New(fault.Invalid, "workers.ParseRoles", "role %q is given twice", r).

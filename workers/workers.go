@@ -85,7 +85,7 @@ func (s *Set) start(ctx context.Context, o Options) error {
 		return err
 	}
 	runs := &activities.Runs{Store: o.Store, Self: record.Worker{Host: o.Host, Steady: o.Version, Engine: factory.about}}
-	if slices.Contains(o.Roles, RoleRollout) || slices.Contains(o.Roles, RoleTrainer) {
+	if slices.ContainsFunc(o.Roles, func(r Role) bool { return r == RoleRollout || r == RoleTrainer || r == RoleStandby }) {
 		runs.Backend = o.Backend // other roles serve runs of every engine
 	}
 	notes := &activities.Notes{Store: o.Store, Host: o.Host}
@@ -108,7 +108,11 @@ func (s *Set) start(ctx context.Context, o Options) error {
 		case RoleJudge:
 			err = s.judge(o, runs, notes)
 		case RoleTrainer:
-			err = s.trainer(o, runs, notes, factory)
+			err = s.trainer(ctx, o, runs, notes, factory)
+		case RoleStandby:
+			if !slices.Contains(o.Roles, RoleTrainer) { // else the trainer follows
+				err = s.trainer(ctx, o, runs, notes, factory)
+			}
 		}
 		if err != nil {
 			return fmt.Errorf("role %s: %w", role, err)
@@ -136,21 +140,30 @@ func (s *Set) judger(r *activities.Run) activities.Judger {
 
 // add starts a worker on a queue. Roles other than control take no workflow tasks.
 func (s *Set) add(o Options, queue string, activitiesAtOnce int, register func(worker.Worker)) error {
+	w, err := listen(o, queue, activitiesAtOnce, register)
+	if err == nil {
+		s.workers = append(s.workers, w)
+	}
+	return err
+}
+
+func listen(o Options, queue string, activitiesAtOnce int, register func(worker.Worker)) (worker.Worker, error) {
 	w := worker.New(o.Client, queue, worker.Options{
 		MaxConcurrentActivityExecutionSize: activitiesAtOnce,
 		DisableWorkflowWorker:              queue != contract.QueueControl,
 		WorkerStopTimeout:                  5 * time.Second,
 		MaxHeartbeatThrottleInterval:       5 * time.Second,
-		Identity:                           fmt.Sprintf("%s %s", o.Host, queue),
+		Identity:                           identity(o.Host, queue),
 		WorkflowPanicPolicy:                worker.BlockWorkflow,
 	})
 	register(w)
 	if err := w.Start(); err != nil {
-		return fault.New(fault.Lost, "workers.Start", "queue %s: %w", queue, err).WithHint("is the Temporal server reachable?")
+		return nil, fault.New(fault.Lost, "workers.Start", "queue %s: %w", queue, err).WithHint("is the Temporal server reachable?")
 	}
-	s.workers = append(s.workers, w)
-	return nil
+	return w, nil
 }
+
+func identity(host, queue string) string { return fmt.Sprintf("%s %s", host, queue) }
 
 func (s *Set) control(o Options, runs *activities.Runs, notes *activities.Notes) error {
 	c := &activities.Control{
@@ -189,7 +202,8 @@ func (s *Set) judge(o Options, runs *activities.Runs, notes *activities.Notes) e
 	return s.add(o, contract.QueueJudge, 2*s.sandbox.Slots(), func(w worker.Worker) { j.Register(w) })
 }
 
-func (s *Set) trainer(o Options, runs *activities.Runs, notes *activities.Notes, f factory) error {
+// trainer serves the roles trainer and standby, or one of them.
+func (s *Set) trainer(ctx context.Context, o Options, runs *activities.Runs, notes *activities.Notes, f factory) error {
 	host := learner.New(learner.Options{
 		Store: o.Store, Name: o.Host, NewTrainer: f.trainer, NewSampler: f.prober,
 		Initial: func(ctx context.Context, l layout) (int, *engine.State, error) {
@@ -206,9 +220,15 @@ func (s *Set) trainer(o Options, runs *activities.Runs, notes *activities.Notes,
 			e.NewSampler = f.prober
 			return export.Export(ctx, e)
 		},
+		Standby: func(ctx context.Context, run string) (bool, error) { return standbyListens(ctx, o, run) },
 	}
-	if err := s.add(o, contract.QueueTrainer, 2, func(w worker.Worker) { t.Register(w) }); err != nil {
-		return err
+	if slices.Contains(o.Roles, RoleTrainer) {
+		if err := s.add(o, contract.QueueTrainer, 2, func(w worker.Worker) { t.Register(w) }); err != nil {
+			return err
+		}
+	}
+	if slices.Contains(o.Roles, RoleStandby) {
+		s.close = append(s.close, follow(ctx, o, t))
 	}
 	return s.add(o, queue, 1, func(w worker.Worker) { t.RegisterOwn(w) })
 }
@@ -227,7 +247,7 @@ func (s *Set) Stop() error {
 	return errors.Join(errs...)
 }
 
-// isOpen reports whether the newest execution of a workflow id is open. An unknown id is not.
+// isOpen reports whether the newest execution of a workflow id is open, paused or not. An unknown id is not.
 func isOpen(ctx context.Context, c client.Client, id string) (bool, error) {
 	d, err := c.DescribeWorkflow(ctx, id, "")
 	if _, ok := errors.AsType[*serviceerror.NotFound](err); ok {

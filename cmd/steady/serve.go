@@ -69,7 +69,7 @@ func hostName() string {
 
 type workerCmd struct {
 	engineFlags
-	Roles string `help:"Comma-separated: control, data, rollout, judge, trainer; or all." default:"all"`
+	Roles string `help:"Comma-separated: control, data, rollout, judge, trainer, standby; or all, which is without standby." default:"all"`
 	Data  string `help:"Directory of the artifact store, shared by all workers of a run." default:".steady" type:"path"`
 	Name  string `help:"Name of this host; stable over restarts and unique among trainers. Default: the host name." placeholder:"NAME"`
 }

@@ -169,13 +169,10 @@ func (h *Host) Release(l record.Layout) {
 	}
 }
 
-// Holds reports whether a request for the lineage finds a state, or was preceded by an acquisition, in this process. If not, an
-// update begins with a restore.
+// Holds reports whether this process holds a state of the lineage, or acquired it. If not, an update begins with a restore. It does not
+// wait for other calls.
 func (h *Host) Holds(l record.Layout) bool {
-	if h.Leading() == l {
-		return true
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.layout == l && h.trainer != nil
+	h.activeMu.Lock()
+	defer h.activeMu.Unlock()
+	return h.active == l || h.held == l
 }

@@ -45,6 +45,7 @@ type Host struct {
 
 	activeMu sync.Mutex
 	active   record.Layout // the lineage that this process works on as its trainer; zero: none
+	held     record.Layout // the lineage of the state held; zero: none
 }
 
 // last is what is not part of the state, but of the result of the step that made it.
@@ -166,6 +167,13 @@ func (h *Host) forget() {
 		_ = h.trainer.Close() // nothing can be done about memory that does not go
 	}
 	h.trainer, h.last = nil, last{}
+	h.setHeld(record.Layout{})
+}
+
+func (h *Host) setHeld(l record.Layout) {
+	h.activeMu.Lock()
+	defer h.activeMu.Unlock()
+	h.held = l
 }
 
 // Close frees the engines.

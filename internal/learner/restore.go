@@ -158,6 +158,7 @@ func (h *Host) install(step int, state *engine.State) error {
 		return err
 	}
 	h.trainer, h.config, h.step, h.last = t, state.Master.Config, step, last{}
+	h.setHeld(h.layout)
 	return nil
 }
 
