@@ -25,6 +25,7 @@ type compose struct {
 		DependsOn  map[string]any `yaml:"depends_on"`
 		Volumes    []string       `yaml:"volumes"`
 		Ports      []string       `yaml:"ports"`
+		Profiles   []string       `yaml:"profiles"`
 	} `yaml:"services"`
 	Volumes map[string]any `yaml:"volumes"`
 }
@@ -39,7 +40,7 @@ func readFile(t *testing.T, name string) string {
 }
 
 // What no container engine is needed for: the compose file names roles, search attributes, services and volumes that exist, and
-// every role is served once; nothing listens beyond loopback.
+// every role is served once, a standby only on demand; nothing listens beyond loopback.
 func TestCompose_agreesWithTheProgram(t *testing.T) {
 	t.Parallel()
 	text := readFile(t, "docker/compose.yaml")
@@ -86,6 +87,15 @@ func TestCompose_agreesWithTheProgram(t *testing.T) {
 		roles, err := workers.ParseRoles(flags["--roles"])
 		if err != nil {
 			t.Errorf("service %s: %v", name, err)
+		}
+		if slices.Contains(roles, workers.RoleStandby) {
+			if !slices.Equal(s.Profiles, []string{string(workers.RoleStandby)}) {
+				t.Errorf("service %s has profiles %q: a standby must be asked for by --profile standby", name, s.Profiles)
+			}
+			continue
+		}
+		if len(s.Profiles) > 0 {
+			t.Errorf("service %s has profiles %q, want it always started", name, s.Profiles)
 		}
 		served = append(served, roles...)
 	}

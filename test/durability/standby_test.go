@@ -3,7 +3,6 @@
 package durability
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,182 +11,224 @@ import (
 
 	"github.com/steadyrl/steady/internal/artifact"
 	"github.com/steadyrl/steady/internal/contract"
+	"github.com/steadyrl/steady/internal/devserver"
 	"github.com/steadyrl/steady/internal/record"
 	"github.com/steadyrl/steady/internal/testutil"
 )
 
-// The trainer is killed in the middle of an update, the standby that took over between two updates; the trainer that came
-// back meanwhile stands by and takes over in turn. No checkpoint but the first is ever needed, nothing is replayed, and the
-// weights are those of an undisturbed run.
+// long asks for what takes more than half a minute.
+func long() bool { return os.Getenv("STEADY_CHAOS_FULL") != "" }
+
+// The trainer is killed in the middle of an update. In the long form the standby that took over is killed too, between two
+// updates, and the trainer that came back meanwhile has followed and takes over in turn. No checkpoint but the first is there,
+// nothing is replayed, and the weights are those of an undisturbed run.
 func TestStandby_takesOverWithoutReplay(t *testing.T) {
 	want := undisturbed(t)
-	c := startCluster(t)
-	c.work("standby")
-	c.startRun("run.checkpoint_every=50")
-
-	c.result(1)
-	c.standsBy("standby")
-	c.sealed(3) // the update of step 3 begins
-	c.workers["trainer"].Kill()
-	c.next("killed in an update, with a standby")
-	c.workers["trainer"] = testutil.Start(t, testutil.Binary(t, "steady"),
-		"worker", "--roles", "trainer,standby", "--data", filepath.Join(c.dir, "data"), "--name", "trainer")
-	c.standsBy("trainer")
-	c.result(c.newest() + 1) // groups of the next step are generated now
-	c.workers["standby"].Kill()
-	c.next("killed between updates, with a standby")
-	c.ends()
-	if state, weights := digests(t, c.dir); state != want.state || weights != want.weights {
+	f := newFleet(t)
+	f.start("trainer", "trainer")
+	f.start("standby", "standby")
+	f.standsBy("standby")
+	f.there(f.run.Batch(3)) // the update of step 3 begins
+	f.kill("trainer", "in an update, with a standby")
+	hosts := "trainer standby"
+	if long() {
+		f.start("trainer,standby", "trainer")
+		f.standsBy("trainer")
+		f.there(f.run.Result(f.newest() + 1)) // groups of the next step are generated now
+		f.kill("standby", "between updates, with a standby")
+		hosts += " trainer"
+	}
+	f.ends()
+	if state, weights := digests(t, f.dir); state != want.state || weights != want.weights {
 		t.Errorf("state %s weights %s, undisturbed %s %s", state, weights, want.state, want.weights)
 	}
-	var hosts []string
+	var got []string
 	for step := 1; step <= steps; step++ {
-		r := c.read(step)
+		r := f.read(step)
 		if r.Replayed != 0 {
 			t.Errorf("step %d of %s: %d batches were replayed, want none", step, r.Trainer, r.Replayed)
 		}
-		if len(hosts) == 0 || hosts[len(hosts)-1] != r.Trainer {
-			hosts = append(hosts, r.Trainer)
+		if len(got) == 0 || got[len(got)-1] != r.Trainer {
+			got = append(got, r.Trainer)
 		}
 	}
-	if got := strings.Join(hosts, " "); got != "trainer standby trainer" {
-		t.Errorf("the steps were trained by %s, want trainer standby trainer", got)
+	if s := strings.Join(got, " "); s != hosts {
+		t.Errorf("the steps were trained by %s, want %s", s, hosts)
 	}
-	for _, e := range c.events() {
+	for _, e := range f.events() {
 		if e.Kind == record.ReplayMismatch || e.Kind == "replayed" || e.Kind == "restored" {
 			t.Errorf("event %+v, want none of that kind", e)
 		}
 	}
 }
 
-// The same kills with a spare trainer that does not follow: for the figures of docs/benchmarks/durability.md.
+// The same kills with a spare trainer that does not follow, for the figures.
 func TestStandby_withoutOne(t *testing.T) {
-	if os.Getenv("STEADY_FIGURES") == "" {
-		t.Skip("STEADY_FIGURES is not set")
+	if !long() {
+		t.Skip("only with STEADY_CHAOS_FULL")
 	}
-	c := startCluster(t)
-	c.startRun("run.checkpoint_every=50")
-	spare := func(name string) {
-		c.workers[name] = testutil.Start(t, testutil.Binary(t, "steady"),
-			"worker", "--roles", "trainer", "--data", filepath.Join(c.dir, "data"), "--name", name)
+	f := newFleet(t)
+	f.start("trainer", "trainer")
+	f.there(f.run.Result(1)) // the spare must not be the first
+	f.start("trainer", "spare")
+	f.there(f.run.Batch(3))
+	f.kill(f.read(2).Trainer, "in an update, with a cold spare")
+	f.start("trainer", "another")
+	f.there(f.run.Result(f.newest() + 1))
+	f.kill(f.read(f.newest()).Trainer, "between updates, with a cold spare")
+	f.ends()
+	for _, e := range f.events() {
+		if e.Kind == "replayed" {
+			return
+		}
 	}
-	c.result(1)
-	spare("spare")
-	c.sealed(3)
-	c.workers[c.read(2).Trainer].Kill()
-	c.next("killed in an update, with a cold spare")
-	spare("another")
-	c.result(c.newest() + 1)
-	c.workers[c.read(c.newest()).Trainer].Kill()
-	c.next("killed between updates, with a cold spare")
-	c.ends()
+	t.Error("no batch was replayed, so the figures say nothing")
 }
 
-// startRun starts the run of the undisturbed one, with further settings.
-func (c *cluster) startRun(more ...string) {
-	c.t.Helper()
-	args := append([]string{"config", "print", "--recipe", "demo", "--json"}, settings()...)
-	for _, s := range more {
+// fleet is a server, a run on it whose only checkpoints are the first and the last, and workers by name.
+type fleet struct {
+	t       *testing.T
+	dir     string
+	address string
+	run     record.Layout
+	workers map[string]*testutil.Process
+}
+
+func newFleet(t *testing.T) *fleet {
+	t.Helper()
+	f := &fleet{t: t, dir: t.TempDir(), run: record.Layout{Run: "r", Lineage: "l0"}, workers: map[string]*testutil.Process{}}
+	binary, err := devserver.Inspect(t.Context(), testutil.Binary(t, "temporal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := devserver.Start(t.Context(), devserver.Options{
+		Binary: binary, DBFile: filepath.Join(f.dir, "server", "temporal.db"), Port: testutil.FreePort(t), UIPort: testutil.FreePort(t),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Stop() })
+	f.address = server.Address()
+	t.Setenv("TEMPORAL_ADDRESS", f.address)
+	for _, role := range []string{"control,data", "rollout", "judge"} {
+		f.start(role, strings.ReplaceAll(role, ",", "-"))
+	}
+	args := []string{"config", "print", "--recipe", "demo", "--json"}
+	for _, s := range []string{ // the settings of the undisturbed run, checkpoints apart
+		"mode=sync", "data.train=32", "data.dev=8", "rollout.batch_problems=4", "run.steps=6", "run.validate_every=3",
+		"run.checkpoint_every=50", "run.continue_every=4", "validation.chunk=4", "timeouts.heartbeat=3s", "timeouts.trainer_lost=5s", "rollout.flush_interval=200ms",
+	} {
 		args = append(args, "--set", s)
 	}
-	out, code, err := testutil.Run(c.t.Context(), testutil.Binary(c.t, "steady"), args...)
+	out, code, err := testutil.Run(t.Context(), testutil.Binary(t, "steady"), args...)
 	if err != nil || code != 0 {
-		c.t.Fatalf("config print: %v %s", err, out)
+		t.Fatalf("config print: %v %s", err, out)
 	}
-	input := filepath.Join(c.dir, "run.json")
+	input := filepath.Join(f.dir, "run.json")
 	if err := os.WriteFile(input, []byte(out), 0o600); err != nil {
-		c.t.Fatal(err)
+		t.Fatal(err)
 	}
-	if out, code := c.temporal("workflow", "start", "--type", "TrainRun", "--task-queue", contract.QueueControl, "--workflow-id", "r", "--input-file", input); code != 0 {
-		c.t.Fatalf("start: %s", out)
+	if out, code := f.temporal("start", "--type", "TrainRun", "--task-queue", contract.QueueControl, "--input-file", input); code != 0 {
+		t.Fatalf("start: %s", out)
 	}
+	return f
 }
 
-func (c *cluster) ends() {
-	c.t.Helper()
-	testutil.Eventually(c.t, 5*time.Minute, "the run ends", func() bool {
-		out, code := c.temporal("workflow", "describe", "--workflow-id", "r", "-o", "json")
+func (f *fleet) start(roles, name string) {
+	f.workers[name] = testutil.Start(f.t, testutil.Binary(f.t, "steady"),
+		"worker", "--roles", roles, "--data", filepath.Join(f.dir, "data"), "--name", name)
+}
+
+// temporal does something with the run's workflow.
+func (f *fleet) temporal(do string, args ...string) (string, int) {
+	f.t.Helper()
+	args = append([]string{"workflow", do, "--workflow-id", f.run.Run, "--address", f.address}, args...)
+	out, code, err := testutil.Run(f.t.Context(), testutil.Binary(f.t, "temporal"), args...)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return out, code
+}
+
+// kill ends a process with SIGKILL and logs how long the next result takes from then on.
+func (f *fleet) kill(name, when string) {
+	f.t.Helper()
+	if f.workers[name].Ended() {
+		f.t.Fatalf("the process %s ended by itself:\n%s", name, f.workers[name].Output())
+	}
+	at := f.newest() + 1
+	f.workers[name].Kill()
+	began := time.Now()
+	f.there(f.run.Result(at))
+	f.t.Logf("killed %s: step %d was there %.1f s later, by %s, %d replayed", when, at, time.Since(began).Seconds(), f.read(at).Trainer, f.read(at).Replayed)
+}
+
+// standsBy waits until a process says that it holds the state of the run.
+func (f *fleet) standsBy(name string) {
+	f.t.Helper()
+	testutil.Eventually(f.t, 3*time.Minute, name+" stands by", func() bool {
+		return strings.Contains(f.workers[name].Output(), "standing by")
+	})
+}
+
+func (f *fleet) ends() {
+	f.t.Helper()
+	testutil.Eventually(f.t, 5*time.Minute, "the run ends", func() bool {
+		out, code := f.temporal("describe", "-o", "json")
 		return code == 0 && !strings.Contains(out, "WORKFLOW_EXECUTION_STATUS_RUNNING")
 	})
-	if out, code := c.temporal("workflow", "result", "--workflow-id", "r"); code != 0 {
-		c.t.Fatalf("the run failed: %s", out)
+	if out, code := f.temporal("result"); code != 0 {
+		f.t.Fatalf("the run failed: %s", out)
 	}
 }
 
-func (c *cluster) path(name string) string { return filepath.Join(c.dir, "data", "store", name) }
+func (f *fleet) path(name string) string { return filepath.Join(f.dir, "data", "store", name) }
 
-var lineage = record.Layout{Run: "r", Lineage: "l0"}
-
-// result waits for the result of a step, sealed for its batch.
-func (c *cluster) result(step int) {
-	c.t.Helper()
-	c.there(lineage.Result(step))
-}
-
-func (c *cluster) sealed(step int) {
-	c.t.Helper()
-	c.there(lineage.Batch(step))
-}
-
-func (c *cluster) there(name string) {
-	c.t.Helper()
-	testutil.Eventually(c.t, 3*time.Minute, name+" is there", func() bool {
-		_, err := os.Stat(c.path(name))
+func (f *fleet) there(name string) {
+	f.t.Helper()
+	testutil.Eventually(f.t, 3*time.Minute, name+" is there", func() bool {
+		_, err := os.Stat(f.path(name))
 		return err == nil
 	})
 }
 
-// standsBy waits until a process says that it holds the state of the run.
-func (c *cluster) standsBy(name string) {
-	c.t.Helper()
-	testutil.Eventually(c.t, time.Minute, name+" stands by", func() bool {
-		return strings.Contains(c.workers[name].Output(), "standing by")
-	})
-}
-
 // newest is the newest step with a result, 0 for none.
-func (c *cluster) newest() int {
+func (f *fleet) newest() int {
 	for step := 0; ; step++ {
-		if _, err := os.Stat(c.path(lineage.Result(step + 1))); err != nil {
+		if _, err := os.Stat(f.path(f.run.Result(step + 1))); err != nil {
 			return step
 		}
 	}
 }
 
-// next waits for the next result and logs how long it took from now on.
-func (c *cluster) next(what string) {
-	c.t.Helper()
-	began, at := time.Now(), c.newest()
-	c.result(at + 1)
-	c.t.Logf("%s: step %d was there %s later, by %s", what, at+1, time.Since(began).Round(10*time.Millisecond), c.read(at+1).Trainer)
+func (f *fleet) store() *artifact.Files {
+	f.t.Helper()
+	s, err := artifact.NewFiles(f.path(""))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return s
 }
 
-func (c *cluster) read(step int) (r record.Result) {
-	c.t.Helper()
-	store, err := artifact.NewFiles(c.path(""))
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	if _, err := artifact.GetJSON(c.t.Context(), store, lineage.Result(step), &r); err != nil {
-		c.t.Fatal(err)
+func (f *fleet) read(step int) (r record.Result) {
+	f.t.Helper()
+	if _, err := artifact.GetJSON(f.t.Context(), f.store(), f.run.Result(step), &r); err != nil {
+		f.t.Fatal(err)
 	}
 	return r
 }
 
-func (c *cluster) events() (all []record.Event) {
-	c.t.Helper()
-	store, err := artifact.NewFiles(c.path(""))
+func (f *fleet) events() (all []record.Event) {
+	f.t.Helper()
+	store := f.store()
+	names, err := store.List(f.t.Context(), f.run.Events())
 	if err != nil {
-		c.t.Fatal(err)
-	}
-	names, err := store.List(c.t.Context(), lineage.Events())
-	if err != nil {
-		c.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	for _, name := range names {
 		var e record.Event
-		if _, err := artifact.GetJSON(c.t.Context(), store, name, &e); err != nil {
-			c.t.Fatal(fmt.Errorf("%s: %w", name, err))
+		if _, err := artifact.GetJSON(f.t.Context(), store, name, &e); err != nil {
+			f.t.Fatal(err)
 		}
 		all = append(all, e)
 	}
