@@ -366,11 +366,11 @@ func (a asker) Loops(ctx context.Context) ([]string, error) {
 }
 
 func (a asker) Acquiring(ctx context.Context, run string) (bool, error) {
-	res, err := a.o.Client.DescribeWorkflowExecution(ctx, contract.LoopID(run), "")
+	res, err := a.o.Client.DescribeWorkflow(ctx, contract.LoopID(run), "")
 	if err != nil {
 		return false, fault.New(fault.Busy, "workers.standby", "describe %s: %w", contract.LoopID(run), err)
 	}
-	for _, p := range res.GetPendingActivities() {
+	for _, p := range res.RawResponse.GetPendingActivities() {
 		if p.GetActivityType().GetName() == contract.AcquireTrainerActivity.Name {
 			return true, nil
 		}
