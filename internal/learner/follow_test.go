@@ -185,11 +185,11 @@ func TestFollow_takeOverReplaysNothing(t *testing.T) {
 		for _, recorded := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%d steps, recorded %v", since, recorded), func(t *testing.T) {
 				t.Parallel()
+				at := first + since
 				b := newBench(t)
-				b.more(t, first+interval)
+				b.more(t, min(at+3, first+interval))
 				h, s := b.host(t, "a"), b.host(t, "standby")
 				epoch := b.init(t, h)
-				at := first + since
 				for step := 1; step < at; step++ {
 					b.update(t, h, step, epoch)
 					if step == first {
