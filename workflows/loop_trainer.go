@@ -1,8 +1,10 @@
 package workflows
 
 import (
+	"errors"
 	"fmt"
 
+	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
@@ -11,13 +13,18 @@ import (
 	"github.com/steadyrl/steady/internal/record"
 )
 
-// maxReacquire bounds how often one piece of work may lose its trainer before the run gives up.
-const maxReacquire = 10
+// maxReacquire bounds how often one piece of work may lose its trainer before the run gives up. Trainers that only fell silent count
+// up to maxSilent: that may be the load of a machine.
+const (
+	maxReacquire = 10
+	maxSilent    = 100
+)
 
 // onTrainer runs work on the acquired trainer. A host that is dead, drained or fenced off is forgotten and
 // another one acquired; the work is exactly-once by itself.
 func (l *loop) onTrainer(what string, t int, work func(workflow.Context, contract.Trainer) error) error {
-	for attempt := 1; ; attempt++ {
+	lost, silent := 0, 0
+	for {
 		if l.st.Trainer.Queue == "" {
 			if err := l.acquire(t); err != nil {
 				return err
@@ -29,7 +36,12 @@ func (l *loop) onTrainer(what string, t int, work func(workflow.Context, contrac
 		}
 		switch kindOf(err) {
 		case fault.Lost, fault.Stale:
-			if attempt >= maxReacquire {
+			if fellSilent(err) {
+				silent++
+			} else {
+				lost++
+			}
+			if lost >= maxReacquire || silent >= maxSilent {
 				return err
 			}
 			l.event(string(kindOf(err)), l.st.Trainer.Host, fmt.Sprintf("trainer lost during %s: %s", what, message(err)), t)
@@ -39,6 +51,12 @@ func (l *loop) onTrainer(what string, t int, work func(workflow.Context, contrac
 			return err
 		}
 	}
+}
+
+// fellSilent reports whether work ended because its heartbeats did.
+func fellSilent(err error) bool {
+	t, ok := errors.AsType[*temporal.TimeoutError](err)
+	return ok && t.TimeoutType() == enumspb.TIMEOUT_TYPE_HEARTBEAT
 }
 
 // acquire takes a trainer. After a loss the run's standbys are asked first, since they need not restore or replay.

@@ -437,21 +437,25 @@ func TestTrainLoop_lostTrainerIsReplacedAndRefusalsEndTheRun(t *testing.T) {
 	tests := []struct {
 		name     string
 		kind     fault.Kind
+		cause    error
 		times    int
 		want     fault.Kind
 		acquired int
 	}{
-		{"lost once", fault.Lost, 1, "", 2},
-		{"fenced off once", fault.Stale, 1, "", 2},
-		{"numeric fault", fault.Numeric, 100, fault.Numeric, 1},
-		{"lost for ever", fault.Lost, 100, fault.Lost, 10},
+		{"lost once", fault.Lost, nil, 1, "", 2},
+		{"fenced off once", fault.Stale, nil, 1, "", 2},
+		{"numeric fault", fault.Numeric, nil, 100, fault.Numeric, 1},
+		{"lost for ever", fault.Lost, nil, 100, fault.Lost, 10},
+		{"not taken for ever", fault.Lost, temporal.NewTimeoutError(enumspb.TIMEOUT_TYPE_SCHEDULE_TO_START, nil), 100, fault.Lost, 10},
+		{"silent for long", fault.Lost, temporal.NewHeartbeatTimeoutError(), 30, "", 31},
+		{"silent for ever", fault.Lost, temporal.NewHeartbeatTimeoutError(), 1000, fault.Lost, 100},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			w := &world{updateErr: func(q contract.UpdateRequest, call int) error {
 				if q.Step == 2 && call <= tt.times+1 {
-					return temporal.NewNonRetryableApplicationError("planned", string(tt.kind), nil)
+					return temporal.NewNonRetryableApplicationError("planned", string(tt.kind), tt.cause)
 				}
 				return nil
 			}}
