@@ -16,13 +16,19 @@ import (
 	"github.com/steadyrl/steady/internal/testutil"
 )
 
-// long asks for what takes more than half a minute.
-func long() bool { return os.Getenv("STEADY_CHAOS_FULL") != "" }
+// onlyLong skips what takes more than half a minute, unless the long form is asked for.
+func onlyLong(t *testing.T) {
+	t.Helper()
+	if os.Getenv("STEADY_CHAOS_FULL") == "" {
+		t.Skip("only with STEADY_CHAOS_FULL")
+	}
+}
 
-// The trainer is killed in the middle of an update. In the long form the standby that took over is killed too, between two
-// updates, and the trainer that came back meanwhile has followed and takes over in turn. No checkpoint but the first is there,
-// nothing is replayed, and the weights are those of an undisturbed run.
+// The trainer is killed in the middle of an update. The standby that took over is killed between two updates; the trainer that came
+// back meanwhile has followed, and takes over in turn. No checkpoint but the first is there, nothing is replayed, and the weights
+// are those of an undisturbed run.
 func TestStandby_takesOverWithoutReplay(t *testing.T) {
+	onlyLong(t)
 	want := undisturbed(t)
 	f := newFleet(t)
 	f.start("trainer", "trainer")
@@ -30,14 +36,10 @@ func TestStandby_takesOverWithoutReplay(t *testing.T) {
 	f.standsBy("standby")
 	f.there(f.run.Batch(3)) // the update of step 3 begins
 	f.kill("trainer", "in an update, with a standby")
-	hosts := "trainer standby"
-	if long() {
-		f.start("trainer,standby", "trainer")
-		f.standsBy("trainer")
-		f.there(f.run.Result(f.newest() + 1)) // groups of the next step are generated now
-		f.kill("standby", "between updates, with a standby")
-		hosts += " trainer"
-	}
+	f.start("trainer,standby", "trainer")
+	f.standsBy("trainer")
+	f.there(f.run.Result(f.newest() + 1)) // groups of the next step are generated now
+	f.kill("standby", "between updates, with a standby")
 	f.ends()
 	if state, weights := digests(t, f.dir); state != want.state || weights != want.weights {
 		t.Errorf("state %s weights %s, undisturbed %s %s", state, weights, want.state, want.weights)
@@ -52,8 +54,8 @@ func TestStandby_takesOverWithoutReplay(t *testing.T) {
 			got = append(got, r.Trainer)
 		}
 	}
-	if s := strings.Join(got, " "); s != hosts {
-		t.Errorf("the steps were trained by %s, want %s", s, hosts)
+	if s := strings.Join(got, " "); s != "trainer standby trainer" {
+		t.Errorf("the steps were trained by %s, want trainer standby trainer", s)
 	}
 	for _, e := range f.events() {
 		if e.Kind == record.ReplayMismatch || e.Kind == "replayed" || e.Kind == "restored" {
@@ -64,9 +66,7 @@ func TestStandby_takesOverWithoutReplay(t *testing.T) {
 
 // The same kills with a spare trainer that does not follow, for the figures.
 func TestStandby_withoutOne(t *testing.T) {
-	if !long() {
-		t.Skip("only with STEADY_CHAOS_FULL")
-	}
+	onlyLong(t)
 	f := newFleet(t)
 	f.start("trainer", "trainer")
 	f.there(f.run.Result(1)) // the spare must not be the first
