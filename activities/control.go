@@ -12,6 +12,7 @@ import (
 	"github.com/steadyrl/steady/internal/artifact"
 	"github.com/steadyrl/steady/internal/batch"
 	"github.com/steadyrl/steady/internal/contract"
+	"github.com/steadyrl/steady/internal/crashpoint"
 	"github.com/steadyrl/steady/internal/engine"
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/learner"
@@ -84,16 +85,24 @@ func (c *Control) startRun(ctx context.Context, q contract.StartRunRequest, _ *B
 		Steady: c.Version, Engine: cfg.Engine.Backend, BaseModel: cfg.Model.Path,
 		Started: time.Now().UTC().Format(time.RFC3339), Parent: parent,
 	}
+	crashpoint.Here("control.run.before")
 	if err := c.own(ctx, l, &run); err != nil {
 		return contract.RunSpec{}, err
 	}
+	crashpoint.Here("control.run.after")
 	if _, err := c.store().Put(ctx, l.ConfigFile(), text); err != nil {
 		return contract.RunSpec{}, err
 	}
+	crashpoint.Here("control.config.after")
 	if err := c.Assets.CopyModelFiles(ctx, c.store(), l, cfg.Model.Path); err != nil {
 		return contract.RunSpec{}, err
 	}
-	return spec, c.noteBase(ctx, l)
+	crashpoint.Here("control.base.after")
+	if err := c.noteBase(ctx, l); err != nil {
+		return contract.RunSpec{}, err
+	}
+	crashpoint.Here("control.baseinfo.after")
+	return spec, nil
 }
 
 // noteBase records the digests of the copied model files; Runs.Of compares with them.
@@ -274,10 +283,17 @@ func (c *Control) sealBatch(ctx context.Context, q contract.SealBatchRequest, _ 
 
 func (c *Control) putLedgerAndBatch(ctx context.Context, run *Run, q contract.SealBatchRequest, sealed record.Sealed) (artifact.Ref, error) {
 	// A crash between the two writes leaves a ledger record that the next execution writes again from the same request.
+	crashpoint.Here("control.ledger.before")
 	if _, err := artifact.ReplaceJSON(ctx, c.store(), run.Layout.Ledger(q.Step), q.Ledger); err != nil {
 		return artifact.Ref{}, err
 	}
-	return artifact.PutJSON(ctx, c.store(), run.Layout.Batch(q.Step), sealed)
+	crashpoint.Here("control.ledger.after")
+	ref, err := artifact.PutJSON(ctx, c.store(), run.Layout.Batch(q.Step), sealed)
+	if err != nil {
+		return artifact.Ref{}, err
+	}
+	crashpoint.Here("control.batch.after")
+	return ref, nil
 }
 
 func (c *Control) seal(ctx context.Context, run *Run, q contract.SealBatchRequest) (record.Sealed, error) {
@@ -333,11 +349,12 @@ func (c *Control) inspect(ctx context.Context, q contract.InspectRequest, _ *Bea
 
 // closeLedger records the groups that were left at the end of the loop. Idempotence: the first stays.
 func (c *Control) closeLedger(ctx context.Context, q contract.CloseLedgerRequest, _ *Beat) (contract.Done, error) {
-	_, err := artifact.PutJSON(ctx, c.store(), q.Layout().LedgerEnd(), q.Ledger)
-	if fault.Is(err, fault.Stale) {
-		return contract.Done{}, nil
+	crashpoint.Here("control.end.before")
+	if _, err := artifact.PutJSON(ctx, c.store(), q.Layout().LedgerEnd(), q.Ledger); err != nil && !fault.Is(err, fault.Stale) {
+		return contract.Done{}, err
 	}
-	return contract.Done{}, err
+	crashpoint.Here("control.end.after")
+	return contract.Done{}, nil
 }
 
 // publish makes a version live: engines swap to it. Idempotence: by version; an older one changes nothing.
@@ -356,8 +373,12 @@ func (c *Control) publish(ctx context.Context, q contract.PublishRequest, _ *Bea
 	} else if err == nil && live.Version >= q.Version {
 		return contract.Done{}, nil
 	}
-	_, err := artifact.ReplaceJSON(ctx, c.store(), l.Live(), record.Live{Version: q.Version, Digest: q.Digest})
-	return contract.Done{}, err
+	crashpoint.Here("control.live.before")
+	if _, err := artifact.ReplaceJSON(ctx, c.store(), l.Live(), record.Live{Version: q.Version, Digest: q.Digest}); err != nil {
+		return contract.Done{}, err
+	}
+	crashpoint.Here("control.live.after")
+	return contract.Done{}, nil
 }
 
 // summarize adds up the chunks of a validation. Idempotence: the record is a function of the chunks, except for its seconds; the first stays.
@@ -387,9 +408,11 @@ func (c *Control) summarize(ctx context.Context, q contract.SummarizeRequest, _ 
 	if err := record.CheckFinite(v); err != nil {
 		return contract.SummarizeResult{}, err
 	}
+	crashpoint.Here("control.validation.before")
 	if _, err := artifact.PutJSON(ctx, c.store(), l.Validation(q.Name), v); err != nil {
 		return contract.SummarizeResult{}, err
 	}
+	crashpoint.Here("control.validation.after")
 	return contract.SummarizeResult{Metrics: v.Metrics, Problems: v.Problems}, nil
 }
 
@@ -405,8 +428,13 @@ func (c *Control) writeReport(ctx context.Context, q contract.ReportRequest, _ *
 	if err != nil {
 		return contract.ReportResult{}, err
 	}
+	crashpoint.Here("control.report.before")
 	ref, err := c.store().Replace(ctx, q.Layout().Report(), page)
-	return contract.ReportResult{Report: ref}, err
+	if err != nil {
+		return contract.ReportResult{}, err
+	}
+	crashpoint.Here("control.report.after")
+	return contract.ReportResult{Report: ref}, nil
 }
 
 // Assets are the files that runs begin with. "bundled" stands for those of the program.

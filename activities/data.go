@@ -10,6 +10,7 @@ import (
 	"github.com/steadyrl/steady/internal/artifact"
 	"github.com/steadyrl/steady/internal/chat"
 	"github.com/steadyrl/steady/internal/contract"
+	"github.com/steadyrl/steady/internal/crashpoint"
 	"github.com/steadyrl/steady/internal/dataset"
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/judge"
@@ -186,9 +187,11 @@ func (d *Data) finish(ctx context.Context, q contract.FinishDatasetRequest, _ *B
 			m.Good, m.Rows, m.Train, m.Dev, c.Train, c.Dev).WithHint("add shards, or lower data.train and data.dev")
 	}
 	rec := record.Dataset{Dir: prepared(q.Key), Key: q.Key, Rows: m.Rows, Train: m.Train, Dev: m.Dev}
+	crashpoint.Here("data.record.before")
 	if _, err := artifact.PutJSON(ctx, d.Runs.Store, run.Layout.Dataset(), rec); err != nil {
 		return contract.DatasetResult{}, err
 	}
+	crashpoint.Here("data.record.after")
 	return contract.DatasetResult{Dir: rec.Dir, Rows: rec.Rows, Train: rec.Train, Dev: rec.Dev}, nil
 }
 

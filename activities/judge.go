@@ -7,6 +7,7 @@ import (
 	"github.com/steadyrl/steady/internal/artifact"
 	"github.com/steadyrl/steady/internal/batch"
 	"github.com/steadyrl/steady/internal/contract"
+	"github.com/steadyrl/steady/internal/crashpoint"
 	"github.com/steadyrl/steady/internal/dataset"
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/judge"
@@ -68,9 +69,13 @@ func (j *Judge) judge(ctx context.Context, q contract.JudgeRequest, b *Beat) (co
 	if err := record.CheckFinite(v); err != nil {
 		return contract.JudgeResult{}, err
 	}
+	crashpoint.Here("judge.verdicts.before")
 	ref, err := artifact.PutJSON(ctx, j.Runs.Store, name, v)
 	if fault.Is(err, fault.Stale) {
 		ref, err = artifact.GetJSON(ctx, j.Runs.Store, name, &v)
+	}
+	if err == nil {
+		crashpoint.Here("judge.verdicts.after")
 	}
 	return contract.JudgeResult{Verdicts: ref, RewardMean: meanReward(v)}, err
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/steadyrl/steady/internal/checkpoint"
 	"github.com/steadyrl/steady/internal/contract"
+	"github.com/steadyrl/steady/internal/crashpoint"
 	"github.com/steadyrl/steady/internal/learner"
 )
 
@@ -46,6 +47,7 @@ func (c *Control) retainWeights(ctx context.Context, run *Run, q contract.Retent
 			if err := c.store().Remove(ctx, name); err != nil {
 				return err
 			}
+			crashpoint.Here("control.retention.weights")
 		}
 	}
 	return nil
@@ -76,6 +78,7 @@ func (c *Control) retainCheckpoints(ctx context.Context, run *Run, step int) err
 		if err := c.store().Remove(ctx, run.Layout.Checkpoint(s)); err != nil {
 			return err
 		}
+		crashpoint.Here("control.retention.checkpoint")
 	}
 	return nil
 }

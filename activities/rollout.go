@@ -10,6 +10,7 @@ import (
 	"github.com/steadyrl/steady/config"
 	"github.com/steadyrl/steady/internal/artifact"
 	"github.com/steadyrl/steady/internal/contract"
+	"github.com/steadyrl/steady/internal/crashpoint"
 	"github.com/steadyrl/steady/internal/dataset"
 	"github.com/steadyrl/steady/internal/engine"
 	"github.com/steadyrl/steady/internal/fault"
@@ -79,6 +80,7 @@ func (r *Rollout) finish(ctx context.Context, run *Run, q contract.GenerateReque
 	if err != nil {
 		return contract.GenerateResult{}, err
 	}
+	crashpoint.Here("rollout.trajectories.before")
 	ref, err := r.Runs.Store.Put(ctx, run.Layout.Trajectories(q.Unit), data)
 	if fault.Is(err, fault.Stale) {
 		// Another attempt, believed dead, finished first; on an engine that is not reproducible its tokens may differ. The first counts.
@@ -89,6 +91,7 @@ func (r *Rollout) finish(ctx context.Context, run *Run, q contract.GenerateReque
 	if err != nil {
 		return contract.GenerateResult{}, err
 	}
+	crashpoint.Here("rollout.trajectories.after")
 	return contract.GenerateResult{File: ref, Sampled: sampledOf(ts)}, r.sweep(ctx, run, q, ts)
 }
 
@@ -130,6 +133,7 @@ func (r *Rollout) sweep(ctx context.Context, run *Run, q contract.GenerateReques
 			if err := r.Runs.Store.Remove(ctx, name); err != nil {
 				return err
 			}
+			crashpoint.Here("rollout.sweep.after")
 		}
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"github.com/steadyrl/steady/internal/artifact"
 	"github.com/steadyrl/steady/internal/checkpoint"
 	"github.com/steadyrl/steady/internal/contract"
+	"github.com/steadyrl/steady/internal/crashpoint"
 	"github.com/steadyrl/steady/internal/engine"
 	"github.com/steadyrl/steady/internal/export"
 	"github.com/steadyrl/steady/internal/fault"
@@ -83,9 +84,11 @@ func (t *Trainer) initPolicy(ctx context.Context, q contract.InitPolicyRequest, 
 	if ok, err := t.Runs.Store.Exists(ctx, run.Layout.Live()); err != nil {
 		return contract.InitPolicyResult{}, err
 	} else if !ok { // a retry must not take a live version back
+		crashpoint.Here("trainer.live.before")
 		if _, err := artifact.ReplaceJSON(ctx, t.Runs.Store, run.Layout.Live(), live); err != nil {
 			return contract.InitPolicyResult{}, err
 		}
+		crashpoint.Here("trainer.live.after")
 	}
 	return contract.InitPolicyResult{Digest: info.Digest, Parameters: run.Parameters}, nil
 }

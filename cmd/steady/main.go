@@ -15,6 +15,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/steadyrl/steady/internal/crashpoint"
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/sandbox"
 )
@@ -55,6 +56,10 @@ type cli struct {
 func main() {
 	if sandbox.IsHelper() {
 		sandbox.HelperMain()
+	}
+	if err := crashpoint.Setup(os.Getenv(crashpoint.Variable), os.Getenv(crashpoint.CountsVariable)); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(exitUsage)
 	}
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/steadyrl/steady/internal/crashpoint"
 	"github.com/steadyrl/steady/internal/durable"
 	"github.com/steadyrl/steady/internal/fault"
 )
@@ -70,9 +71,11 @@ func (f *Files) Put(ctx context.Context, name string, data []byte) (Ref, error) 
 		}
 		return f.existing(ref, got)
 	}
+	crashpoint.Here("store.put.linked")
 	if err := syncDir(filepath.Dir(dst)); err != nil {
 		return Ref{}, err
 	}
+	crashpoint.Here("store.put.synced")
 	return ref, nil
 }
 
@@ -102,9 +105,11 @@ func (f *Files) Replace(ctx context.Context, name string, data []byte) (Ref, err
 		_ = os.Remove(tmp)
 		return Ref{}, classify("artifact.Replace", name, err)
 	}
+	crashpoint.Here("store.replace.renamed")
 	if err := syncDir(filepath.Dir(dst)); err != nil {
 		return Ref{}, err
 	}
+	crashpoint.Here("store.replace.synced")
 	return Ref{Name: name, Digest: Digest(data), Size: int64(len(data))}, nil
 }
 
@@ -123,7 +128,9 @@ func (f *Files) writeTemp(ctx context.Context, name string, data []byte) (tmp, d
 	if err != nil {
 		return "", "", classify("artifact.Put", name, err)
 	}
+	crashpoint.Here("store.temp.made")
 	_, err = file.Write(data)
+	crashpoint.Here("store.temp.written")
 	if err == nil {
 		err = file.Chmod(0o644)
 	}
@@ -137,6 +144,7 @@ func (f *Files) writeTemp(ctx context.Context, name string, data []byte) (tmp, d
 		_ = os.Remove(file.Name())
 		return "", "", classify("artifact.Put", name, err)
 	}
+	crashpoint.Here("store.temp.synced")
 	return file.Name(), dst, nil
 }
 
@@ -232,6 +240,7 @@ func (f *Files) Remove(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	crashpoint.Here("store.remove.before")
 	err = os.Remove(p)
 	if err == nil || missing(err) {
 		return nil
@@ -248,9 +257,11 @@ func (f *Files) Remove(ctx context.Context, name string) error {
 		}
 		gone = p // the name is taken by what a crash left
 	}
+	crashpoint.Here("store.remove.renamed")
 	if err := os.RemoveAll(gone); err != nil {
 		return classify("artifact.Remove", name, err)
 	}
+	crashpoint.Here("store.remove.after")
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/steadyrl/steady/internal/crashpoint"
 	"github.com/steadyrl/steady/internal/durable"
 	"github.com/steadyrl/steady/internal/engine"
 	"github.com/steadyrl/steady/internal/fault"
@@ -77,9 +78,11 @@ func Save(ctx context.Context, dir string, r engine.StateReader, meta Meta) (Met
 	if err := os.RemoveAll(dir); err != nil {
 		return Meta{}, classify(op, err)
 	}
+	crashpoint.Here("trainer.checkpoint.before")
 	if err := os.Rename(tmp, dir); err != nil {
 		return Meta{}, classify(op, err)
 	}
+	crashpoint.Here("trainer.checkpoint.after")
 	if err := durable.SyncDir(parent); err != nil {
 		return Meta{}, classify(op, err)
 	}
@@ -110,6 +113,7 @@ func writeParts(ctx context.Context, dir string, r engine.StateReader, meta Meta
 		if err != nil {
 			return meta, err
 		}
+		crashpoint.Here("trainer.checkpoint.file")
 		meta.Files = append(meta.Files, f)
 	}
 	meta.State = state.Sum(meta.Updates)
@@ -120,6 +124,7 @@ func writeParts(ctx context.Context, dir string, r engine.StateReader, meta Meta
 	if err := errors.Join(durable.WriteNew(filepath.Join(dir, MetaFile), append(data, '\n')), durable.SyncDir(dir)); err != nil {
 		return meta, classify("checkpoint.Save", err)
 	}
+	crashpoint.Here("trainer.checkpoint.meta")
 	return meta, nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 
 	"github.com/steadyrl/steady/internal/artifact"
+	"github.com/steadyrl/steady/internal/crashpoint"
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/judge"
 )
@@ -39,6 +40,7 @@ func (w *Work) Remove() error {
 	if err := os.RemoveAll(w.files.Root()); err != nil {
 		return fileError("dataset.Work", err)
 	}
+	crashpoint.Here("data.work.after")
 	return nil
 }
 
@@ -86,8 +88,12 @@ func (w *Work) Shard(ctx context.Context, shard int, in Input, r io.ReaderAt, o 
 		return Input{}, err
 	}
 	in.Rows = int(rows)
-	_, err = artifact.ReplaceJSON(ctx, w.files, doneName(shard), in)
-	return in, err
+	crashpoint.Here("data.shard.before")
+	if _, err = artifact.ReplaceJSON(ctx, w.files, doneName(shard), in); err != nil {
+		return Input{}, err
+	}
+	crashpoint.Here("data.shard.after")
+	return in, nil
 }
 
 // partWriter collects rows and writes parts.
@@ -125,9 +131,11 @@ func (p *partWriter) flush() error {
 	}
 	sum := sha256.Sum256(p.buf.Bytes())
 	p.buf.WriteString(hex.EncodeToString(sum[:]) + "\n")
+	crashpoint.Here("data.part.before")
 	if _, err := p.files.Replace(p.ctx, partName(p.shard, p.first), p.buf.Bytes()); err != nil {
 		return err
 	}
+	crashpoint.Here("data.part.after")
 	p.first += int64(p.rows)
 	p.rows = 0
 	p.buf.Reset()

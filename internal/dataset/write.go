@@ -15,6 +15,7 @@ import (
 
 	"github.com/parquet-go/parquet-go"
 
+	"github.com/steadyrl/steady/internal/crashpoint"
 	"github.com/steadyrl/steady/internal/durable"
 	"github.com/steadyrl/steady/internal/fault"
 )
@@ -87,9 +88,11 @@ func (w *Work) write(ctx context.Context, dir string, rows []Checked, o FinishOp
 	if err != nil {
 		return m, err
 	}
+	crashpoint.Here("data.manifest.before")
 	if err := durable.WriteNew(filepath.Join(dir, ManifestFile), text); err != nil {
 		return m, fileError("dataset.Finish", err)
 	}
+	crashpoint.Here("data.manifest.after")
 	return m, nil
 }
 
@@ -146,6 +149,7 @@ func writeParquet[T any](path string, n int, row func(int) (T, int, error)) (sum
 			return "", fileError(op, err)
 		}
 	}
+	crashpoint.Here("data.file.after")
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
@@ -172,11 +176,13 @@ func appear(tmp, dir string) error {
 		return fileError(op, err)
 	}
 	_ = syscall.Rmdir(dir) // if it is empty; os.Rename wants none
+	crashpoint.Here("data.rename.before")
 	err := os.Rename(tmp, dir)
 	if errors.Is(err, fs.ErrExist) || errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, syscall.ENOTDIR) {
 		return same(tmp, dir)
 	}
 	if err == nil {
+		crashpoint.Here("data.rename.after")
 		err = durable.SyncDir(filepath.Dir(dir))
 	}
 	if err != nil {

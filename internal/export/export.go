@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/steadyrl/steady/internal/checkpoint"
+	"github.com/steadyrl/steady/internal/crashpoint"
 	"github.com/steadyrl/steady/internal/durable"
 	"github.com/steadyrl/steady/internal/engine"
 	"github.com/steadyrl/steady/internal/fault"
@@ -100,6 +101,7 @@ func install(tmp, out string, cert Certificate) error {
 	if err := durable.WriteNew(filepath.Join(tmp, CertificateFile), data); err != nil {
 		return classify(op, err)
 	}
+	crashpoint.Here("trainer.export.certificate")
 	if err := os.Chmod(tmp, 0o755); err != nil { //nolint:gosec // as every directory of the store
 		return classify(op, err)
 	}
@@ -109,9 +111,11 @@ func install(tmp, out string, cert Certificate) error {
 	if err := os.RemoveAll(out); err != nil {
 		return classify(op, err)
 	}
+	crashpoint.Here("trainer.export.before")
 	if err := os.Rename(tmp, out); err != nil {
 		return classify(op, err)
 	}
+	crashpoint.Here("trainer.export.after")
 	if err := durable.SyncDir(filepath.Dir(out)); err != nil {
 		return classify(op, err)
 	}
@@ -135,6 +139,7 @@ func writeAll(ctx context.Context, dir string, o Options, master *model.Weights,
 		if err := durable.WriteNew(filepath.Join(dir, name), data); err != nil {
 			return classify("export.Export", err)
 		}
+		crashpoint.Here("trainer.export.file")
 		return nil
 	}
 	for _, name := range copied {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/steadyrl/steady/internal/artifact"
 	"github.com/steadyrl/steady/internal/batch"
+	"github.com/steadyrl/steady/internal/crashpoint"
 	"github.com/steadyrl/steady/internal/engine"
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/model"
@@ -103,6 +104,7 @@ func (h *Host) Update(ctx context.Context, l record.Layout, step int, ref artifa
 	if err := h.train(ctx, step, ref); err != nil {
 		return Outcome{}, err
 	}
+	crashpoint.Here("trainer.update.after")
 	h.last.replayed = out.Replayed
 	if recorded != nil {
 		out.Result, out.Recorded = *recorded, true

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/steadyrl/steady/internal/artifact"
+	"github.com/steadyrl/steady/internal/crashpoint"
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/model"
 	"github.com/steadyrl/steady/internal/record"
@@ -33,9 +34,11 @@ func (h *Host) publish(ctx context.Context, step int, ref artifact.Ref, epoch in
 	if err := h.checkFence(ctx, h.layout, epoch); err != nil {
 		return record.Result{}, err
 	}
+	crashpoint.Here("trainer.result.before")
 	if _, err := artifact.PutJSON(ctx, h.opts.Store, h.layout.Result(step), res); err != nil {
 		return record.Result{}, err
 	}
+	crashpoint.Here("trainer.result.after")
 	return res, nil
 }
 
@@ -53,11 +56,16 @@ func (h *Host) writeVersion(ctx context.Context, version, epoch int) (record.Ver
 	if err := h.checkFence(ctx, h.layout, epoch); err != nil {
 		return record.Version{}, err
 	}
+	crashpoint.Here("trainer.weights.before")
 	if info.File, err = h.opts.Store.Put(ctx, h.layout.Weights(version), data); err != nil {
 		return record.Version{}, err
 	}
-	_, err = artifact.PutJSON(ctx, h.opts.Store, h.layout.WeightsInfo(version), info)
-	return info, err
+	crashpoint.Here("trainer.weights.after")
+	if _, err = artifact.PutJSON(ctx, h.opts.Store, h.layout.WeightsInfo(version), info); err != nil {
+		return record.Version{}, err
+	}
+	crashpoint.Here("trainer.version.after")
+	return info, nil
 }
 
 // runProbe computes the log-probabilities of a fixed prompt: ids spread over the vocabulary.
@@ -104,9 +112,11 @@ func (h *Host) Acquire(ctx context.Context, l record.Layout) (int, error) {
 		return 0, err
 	}
 	f = record.Fence{Epoch: f.Epoch + 1, Holder: h.opts.Name}
-	_, err := artifact.ReplaceJSON(ctx, h.opts.Store, l.Fence(), f)
-	if err == nil {
-		h.setActive(l)
+	crashpoint.Here("trainer.fence.before")
+	if _, err := artifact.ReplaceJSON(ctx, h.opts.Store, l.Fence(), f); err != nil {
+		return 0, err
 	}
-	return f.Epoch, err
+	crashpoint.Here("trainer.fence.after")
+	h.setActive(l)
+	return f.Epoch, nil
 }

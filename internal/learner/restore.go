@@ -11,6 +11,7 @@ import (
 
 	"github.com/steadyrl/steady/internal/artifact"
 	"github.com/steadyrl/steady/internal/checkpoint"
+	"github.com/steadyrl/steady/internal/crashpoint"
 	"github.com/steadyrl/steady/internal/engine"
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/record"
@@ -92,9 +93,11 @@ func (h *Host) restore(ctx context.Context, step int) error {
 			Message: fmt.Sprintf("checkpoint %d does not verify, an older one is taken: %v", s, err),
 		})
 		aside := path + ".corrupt"
+		crashpoint.Here("trainer.aside.before")
 		if err := errors.Join(os.RemoveAll(aside), os.Rename(path, aside)); err != nil { // one that was set aside before goes
 			return fault.New(fault.Internal, "learner.restore", "set a corrupt checkpoint aside: %w", err)
 		}
+		crashpoint.Here("trainer.aside.after")
 	}
 	return h.rebuild(ctx, step)
 }
@@ -245,7 +248,11 @@ func (h *Host) save(ctx context.Context, step int) (string, error) {
 		return "", err
 	}
 	meta, err := checkpoint.Verify(ctx, dir)
-	return meta.State, err
+	if err != nil {
+		return "", err
+	}
+	crashpoint.Here("trainer.checkpoint.verified")
+	return meta.State, nil
 }
 
 // stateDigest is that of the state held.

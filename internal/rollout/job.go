@@ -8,6 +8,7 @@ import (
 
 	"github.com/steadyrl/steady/internal/agent"
 	"github.com/steadyrl/steady/internal/artifact"
+	"github.com/steadyrl/steady/internal/crashpoint"
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/trajectory"
 )
@@ -67,7 +68,11 @@ func (j Job) Run(ctx context.Context) (*trajectory.Trajectory, error) {
 	if err != nil {
 		return nil, err
 	}
+	crashpoint.Here("rollout.sample.before")
 	_, err = j.Store.Put(ctx, j.Done, data)
+	if err == nil {
+		crashpoint.Here("rollout.sample.after")
+	}
 	if fault.Is(err, fault.Stale) { // another attempt was first; on an engine that is not reproducible its tokens may differ
 		return readOne(ctx, j.Store, j.Done)
 	}
@@ -169,6 +174,9 @@ func calls(t *trajectory.Trajectory) int {
 }
 
 func (f *flusher) progress(ctx context.Context, t *trajectory.Trajectory) error {
+	if n := t.Len(); n > 0 && t.Mask()[n-1] { // sampled, not the answer of a tool
+		crashpoint.Here("rollout.token")
+	}
 	if time.Since(f.at) < f.j.FlushInterval && calls(t) == f.calls {
 		return nil
 	}
@@ -186,9 +194,11 @@ func (f *flusher) flush(ctx context.Context, t *trajectory.Trajectory) error {
 	if err != nil {
 		return err
 	}
+	crashpoint.Here("rollout.flush.before")
 	if _, err := f.j.Store.Replace(ctx, f.j.Partial, data); err != nil {
 		return err
 	}
+	crashpoint.Here("rollout.flush.after")
 	f.at, f.calls, f.tokens = time.Now(), calls(t), t.Len()
 	return nil
 }

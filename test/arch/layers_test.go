@@ -74,7 +74,7 @@ var rules = []rule{
 		why: "there is one configuration language and one reader of it",
 	},
 	{
-		from: []string{"./internal/durable", "./internal/fault", "./internal/rng", "./internal/ui"},
+		from: []string{"./internal/crashpoint", "./internal/durable", "./internal/fault", "./internal/rng", "./internal/ui"},
 		ban:  []string{"./..."},
 		why:  "leaves import nothing of this module",
 	},
