@@ -65,7 +65,8 @@ func Eventually(t *testing.T, limit time.Duration, what string, ok func() bool) 
 type Process struct {
 	Cmd  *exec.Cmd
 	done chan struct{}
-	err  error
+	err  error     // of Wait; set before done is closed
+	at   time.Time // of the end; set before done is closed
 
 	mu  sync.Mutex
 	out bytes.Buffer
@@ -74,7 +75,14 @@ type Process struct {
 // Start starts a program in its own process group; it is killed at the end of the test.
 func Start(t *testing.T, name string, args ...string) *Process {
 	t.Helper()
+	return StartWith(t, nil, name, args...)
+}
+
+// StartWith is Start with more variables of the environment, each "NAME=value".
+func StartWith(t *testing.T, env []string, name string, args ...string) *Process {
+	t.Helper()
 	p := &Process{Cmd: exec.Command(name, args...), done: make(chan struct{})} //nolint:gosec,noctx // our own binary, ended by Kill
+	p.Cmd.Env = append(os.Environ(), env...)
 	p.Cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.Cmd.Stdout, p.Cmd.Stderr = p, p
 	if err := p.Cmd.Start(); err != nil {
@@ -82,6 +90,7 @@ func Start(t *testing.T, name string, args ...string) *Process {
 	}
 	go func() {
 		p.err = p.Cmd.Wait()
+		p.at = time.Now()
 		close(p.done)
 	}()
 	t.Cleanup(func() {
@@ -111,6 +120,17 @@ func (p *Process) Output() string {
 func (p *Process) Kill() {
 	_ = p.Cmd.Process.Kill()
 	<-p.done
+}
+
+// Signal sends a signal; a process that has ended gets none.
+func (p *Process) Signal(s os.Signal) { _ = p.Cmd.Process.Signal(s) }
+
+// EndedAt is when the process ended, the zero time while it runs.
+func (p *Process) EndedAt() time.Time {
+	if !p.Ended() {
+		return time.Time{}
+	}
+	return p.at
 }
 
 // Interrupt asks the process to end.

@@ -19,7 +19,7 @@ import (
 	"github.com/steadyrl/steady/internal/testutil"
 )
 
-const steps = 6
+const steps = 6 // of the run in mode sync
 
 // demo are the arguments of a short run in sync mode: its weights are a function of its input.
 func demo(t *testing.T, dir string) []string {

@@ -1,0 +1,166 @@
+//go:build durability
+
+package durability
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/steadyrl/steady/internal/checkpoint"
+	"github.com/steadyrl/steady/internal/crashpoint"
+	"github.com/steadyrl/steady/internal/testutil"
+)
+
+// plan are the crash points of each role, in the order in which it shall come to them: orders as of crashpoint.Variable.
+type plan map[string][]string
+
+// add appends the orders to the role that comes to their points.
+func (p plan) add(orders ...string) plan {
+	for _, order := range orders {
+		role, rest, _ := strings.Cut(order, ".")
+		switch role {
+		case "data":
+			role = "control"
+		case "store": // whoever uses it; only some do everything
+			switch {
+			case strings.HasPrefix(rest, "remove.re"), strings.HasPrefix(rest, "remove.a"):
+				role = "control" // removes whole directories
+			case strings.HasPrefix(rest, "re"):
+				role = "rollout"
+			default:
+				role = roles[(p.size())%len(roles)]
+			}
+		}
+		p[role] = append(p[role], order)
+	}
+	return p
+}
+
+func (p plan) size() int {
+	n := 0
+	for _, orders := range p {
+		n += len(orders)
+	}
+	return n
+}
+
+// next takes the next order of a role, empty for none.
+func (p plan) next(role string) string {
+	if len(p[role]) == 0 {
+		return ""
+	}
+	order := p[role][0]
+	p[role] = p[role][1:]
+	return order
+}
+
+// visit lets the run of a cluster end while the roles crash at the points of their plans. It takes from p what was come to.
+func (c *cluster) visit(p plan) {
+	c.t.Helper()
+	for _, role := range roles {
+		c.start(role, p.next(role))
+	}
+	var waiting []func() bool // stopped processes that go on when it is time
+	testutil.Eventually(c.t, 8*time.Minute, "the run ends", func() bool {
+		for _, role := range roles {
+			w := c.workers[role]
+			switch {
+			case w.reached() && strings.HasSuffix(w.order, ":stop"):
+				c.t.Logf("%s stopped at %s", role, w.order)
+				c.cutOff(role, w.order, p.next(role))
+				waiting = append(waiting, c.progress(w))
+			case w.Ended() && w.reached():
+				c.t.Logf("%s died at %s", role, w.order)
+				c.died(w, w.order)
+				order := p.next(role)
+				if strings.HasPrefix(order, "trainer.aside") {
+					c.corruptCheckpoint()
+				}
+				c.start(role, order)
+			case w.Ended():
+				c.t.Fatalf("the process of %s ended by itself:\n%s", role, w.Output())
+			}
+		}
+		waiting = slices.DeleteFunc(waiting, func(due func() bool) bool { return due() })
+		return c.over()
+	})
+	for _, role := range roles {
+		if w := c.workers[role]; w.order != "" && !w.reached() {
+			p[role] = append([]string{w.order}, p[role]...)
+		}
+	}
+	c.end()
+	c.report()
+}
+
+// progress returns a function that lets w go on, and says true, as soon as the others have done a good piece of work without it.
+func (c *cluster) progress(w *worker) func() bool {
+	before := c.counts.Effects()
+	return func() bool {
+		if c.counts.Effects() < before+100 && !c.over() {
+			return false
+		}
+		c.t.Logf("%s, stopped at %s, goes on", w.role, w.order)
+		w.Signal(sigCont)
+		return true
+	}
+}
+
+// corruptCheckpoint changes a bit of the newest checkpoint.
+func (c *cluster) corruptCheckpoint() {
+	c.t.Helper()
+	dirs, err := filepath.Glob(filepath.Join(c.path(lineage.Checkpoints()), "??????"))
+	if err != nil || len(dirs) == 0 {
+		c.t.Fatalf("there is no checkpoint: %v", err)
+	}
+	name := filepath.Join(slices.Max(dirs), checkpoint.MasterFile)
+	data, err := os.ReadFile(name)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	data[len(data)/2] ^= 1
+	if err := os.WriteFile(name, data, 0o600); err != nil { //nolint:gosec // of the test
+		c.t.Fatal(err)
+	}
+	c.t.Logf("%s is corrupt now", name)
+}
+
+// everyPoint is the plan of the long suite, quick that of `make test`: the effects that a run cannot do without.
+func everyPoint() plan {
+	return plan{}.add(crashpoint.All()...)
+}
+
+func quick() plan {
+	return plan{}.add(
+		"data.part.after", "control.batch.after", "control.live.before",
+		"trainer.weights.after", "trainer.checkpoint.before", "trainer.aside.before", "trainer.export.before",
+		"rollout.token:400", "rollout.sample.after", "rollout.trajectories.after", "judge.verdicts.before",
+	)
+}
+
+// Every role dies at the places where it matters; every run ends as if nothing had happened.
+func TestNamedPoints_endWithTheSameWeights(t *testing.T) {
+	want := undisturbed(t)
+	p := quick()
+	if full {
+		p = everyPoint()
+	}
+	for round := 1; p.size() > 0; round++ {
+		before := p.size()
+		c := newCluster(t, settings())
+		c.visit(p)
+		if state, weights := digests(t, c.dir); state != want.state || weights != want.weights {
+			t.Errorf("state %s weights %s, undisturbed %s %s", state, weights, want.state, want.weights)
+		}
+		checkExport(t, c.dir)
+		if p.size() == before {
+			t.Fatalf("no process has come to its next point: %v", maps.Collect(maps.All(p)))
+		}
+		t.Logf("round %d: %d points, %d are left", round, before-p.size(), p.size())
+	}
+}
