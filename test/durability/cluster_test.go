@@ -45,6 +45,9 @@ type cluster struct {
 type worker struct {
 	*testutil.Process
 	role, order string // order: the crash point that it was started with
+	gone        bool   // its end is known to c.deaths
+	until       int    // of one that was cut off: the effects at which something happens to it next
+	back        bool   // it goes on after having been cut off
 }
 
 // point is the name of the crash point, empty for none.
@@ -158,6 +161,43 @@ func (c *cluster) over() bool {
 	return code == 0 && !strings.Contains(out, "WORKFLOW_EXECUTION_STATUS_RUNNING")
 }
 
+// drive lets the run end. A process that crashes at its point is started again with the order that next gives for its role;
+// one that stops at its point is replaced, goes on when the others have done a piece of work without it, and is killed when
+// they have done another. tick is called again and again and may do more harm.
+func (c *cluster) drive(next func(role string) string, tick func()) {
+	c.t.Helper()
+	for _, role := range roles {
+		c.start(role, next(role))
+	}
+	deadline := time.Now().Add(3 * time.Minute) // of the next effect
+	effects := 0
+	testutil.Eventually(c.t, time.Hour, "the run ends", func() bool {
+		for _, role := range roles {
+			w := c.workers[role]
+			switch {
+			case w.reached() && strings.HasSuffix(w.order, ":stop"):
+				c.cutOff(role, "stopped at "+w.point(), next(role))
+			case w.Ended() && w.reached():
+				c.died(w, "died at "+w.point())
+				c.start(role, next(role))
+			case w.Ended():
+				c.t.Fatalf("the process of %s ended by itself:\n%s", role, w.Output())
+			}
+		}
+		c.advance()
+		tick()
+		if n := c.counts.Effects(); n != effects {
+			effects, deadline = n, time.Now().Add(3*time.Minute)
+		}
+		if time.Now().After(deadline) {
+			out, _ := c.temporal("workflow", "list")
+			c.t.Fatalf("nothing has happened for three minutes:\n%s", out)
+		}
+		return c.over()
+	})
+	c.end()
+}
+
 // kill ends the process of a role with SIGKILL.
 func (c *cluster) kill(role string) {
 	w := c.workers[role]
@@ -167,43 +207,62 @@ func (c *cluster) kill(role string) {
 
 // died notes the death of a process that was killed or has killed itself.
 func (c *cluster) died(w *worker, how string) {
-	c.deaths = append(c.deaths, death{w.role, how, w.EndedAt()})
+	w.gone = true
+	c.note(w.role, how, w.EndedAt())
 }
+
+func (c *cluster) note(role, how string, at time.Time) {
+	c.deaths = append(c.deaths, death{role, how, at})
+	c.t.Logf("%4d effects: %s %s", c.counts.Effects(), role, how)
+}
+
+// pause is how many durable effects a stopped process misses, and how many it then sees before it is killed.
+const pause = 100
 
 // cutOff notes that the process of a role is stopped, as if the network were gone, and starts another one.
 func (c *cluster) cutOff(role, how, order string) {
 	w := c.workers[role]
-	c.deaths = append(c.deaths, death{role, how, time.Now()})
+	c.note(role, how, time.Now())
+	w.until = c.counts.Effects() + pause
 	c.cut = append(c.cut, w)
 	c.start(role, order)
 }
 
-// goOn lets all that is stopped go on beside the processes that took its place.
-func (c *cluster) goOn() {
+// advance lets the stopped processes go on that missed enough, and kills those that came back long enough ago.
+func (c *cluster) advance() {
 	for _, w := range c.cut {
-		w.Signal(syscall.SIGCONT)
+		switch {
+		case w.gone || c.counts.Effects() < w.until:
+		case !w.back:
+			c.t.Logf("%4d effects: %s goes on", c.counts.Effects(), w.role)
+			w.Signal(syscall.SIGCONT)
+			w.back, w.until = true, c.counts.Effects()+pause
+		case w.Ended():
+			c.t.Fatalf("the process of %s ended by itself after it had been stopped:\n%s", w.role, w.Output())
+		default:
+			w.Kill()
+			c.died(w, "killed after it had been stopped")
+		}
 	}
 }
 
 // end waits for the workflow's result, and for all processes to end in order.
 func (c *cluster) end() {
 	c.t.Helper()
-	c.goOn()
 	if out, code := c.temporal("workflow", "result", "--workflow-id", lineage.Run); code != 0 {
 		c.t.Fatalf("the run failed: %s", out)
 	}
-	all := c.cut
+	all := slices.Clone(c.cut)
 	for _, role := range roles {
 		all = append(all, c.workers[role])
 	}
-	for _, w := range all {
-		if w.Ended() && !w.reached() {
+	for _, w := range slices.DeleteFunc(all, func(w *worker) bool { return w.gone || w.reached() }) {
+		if w.Ended() {
 			c.t.Errorf("the process of %s ended by itself:\n%s", w.role, w.Output())
 		}
+		w.Signal(syscall.SIGCONT)
 		w.Interrupt()
-	}
-	for _, w := range all {
-		if code := w.Wait(c.t, time.Minute); code != 0 && code != 4 && !w.reached() {
+		if code := w.Wait(c.t, time.Minute); code != 0 && code != 4 {
 			c.t.Errorf("the process of %s ended with status %d after an interrupt:\n%s", w.role, code, w.Output())
 		}
 	}

@@ -19,23 +19,23 @@ import (
 	"github.com/steadyrl/steady/internal/testutil"
 )
 
-const steps = 6 // of the run in mode sync
+const steps = 6
 
-// demo are the arguments of a short run in sync mode: its weights are a function of its input.
-func demo(t *testing.T, dir string) []string {
+// demoArgs are the arguments of a short run in sync mode: its weights are a function of its input.
+func demoArgs(t *testing.T, dir string) []string {
 	t.Helper()
 	args := []string{
 		"demo", "--data", filepath.Join(dir, "data"), "--report", filepath.Join(dir, "report.html"),
 		"--port", strconv.Itoa(testutil.FreePort(t)), "--ui-port", strconv.Itoa(testutil.FreePort(t)), "--run", "r",
 	}
-	return append(args, settings()...)
+	return append(args, settings("sync")...)
 }
 
 // settings make the demo short, and have it notice a lost process soon.
-func settings() []string {
+func settings(mode string) []string {
 	var args []string
 	for _, s := range []string{
-		"mode=sync", "data.train=32", "data.dev=8", "rollout.batch_problems=4", fmt.Sprintf("run.steps=%d", steps), "run.validate_every=3",
+		"mode=" + mode, "data.train=32", "data.dev=8", "rollout.batch_problems=4", fmt.Sprintf("run.steps=%d", steps), "run.validate_every=3",
 		"run.checkpoint_every=2", "run.continue_every=4", "validation.chunk=4", "timeouts.heartbeat=3s", "timeouts.trainer_lost=5s", "rollout.flush_interval=200ms",
 	} {
 		args = append(args, "--set", s)
@@ -59,7 +59,7 @@ func undisturbed(t *testing.T) outcome {
 	}
 	dir := t.TempDir()
 	began := time.Now()
-	p := testutil.Start(t, testutil.Binary(t, "steady"), demo(t, dir)...)
+	p := testutil.Start(t, testutil.Binary(t, "steady"), demoArgs(t, dir)...)
 	if code := p.Wait(t, 5*time.Minute); code > 1 { // 1: accuracy need not rise in so few steps
 		t.Fatalf("the undisturbed run ended with status %d:\n%s", code, p.Output())
 	}
@@ -128,7 +128,7 @@ const wantKills = 6
 // disturbed runs the demo to its end and kills it up to kills times on the way, each time after a random while.
 func disturbed(t *testing.T, steady, dir string, kills int, after func() time.Duration) int {
 	t.Helper()
-	args := demo(t, dir)
+	args := demoArgs(t, dir)
 	var killed time.Time
 	for k := 0; ; k++ {
 		p := testutil.Start(t, steady, args...)
@@ -201,3 +201,6 @@ func checkExport(t *testing.T, dir string) {
 		t.Errorf("the dev set from the exported files: %v %+v", err, v)
 	}
 }
+
+// full asks for the long suite: every named point, and many random faults.
+var full = os.Getenv("STEADY_CHAOS_FULL") != ""

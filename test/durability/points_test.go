@@ -3,17 +3,14 @@
 package durability
 
 import (
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/steadyrl/steady/internal/checkpoint"
 	"github.com/steadyrl/steady/internal/crashpoint"
-	"github.com/steadyrl/steady/internal/testutil"
 )
 
 // plan are the crash points of each role, in the order in which it shall come to them: orders as of crashpoint.Variable.
@@ -33,7 +30,7 @@ func (p plan) add(orders ...string) plan {
 			case strings.HasPrefix(rest, "re"):
 				role = "rollout"
 			default:
-				role = roles[(p.size())%len(roles)]
+				role = roles[p.size()%len(roles)]
 			}
 		}
 		p[role] = append(p[role], order)
@@ -62,52 +59,17 @@ func (p plan) next(role string) string {
 // visit lets the run of a cluster end while the roles crash at the points of their plans. It takes from p what was come to.
 func (c *cluster) visit(p plan) {
 	c.t.Helper()
-	for _, role := range roles {
-		c.start(role, p.next(role))
-	}
-	var waiting []func() bool // stopped processes that go on when it is time
-	testutil.Eventually(c.t, 8*time.Minute, "the run ends", func() bool {
-		for _, role := range roles {
-			w := c.workers[role]
-			switch {
-			case w.reached() && strings.HasSuffix(w.order, ":stop"):
-				c.t.Logf("%s stopped at %s", role, w.order)
-				c.cutOff(role, w.order, p.next(role))
-				waiting = append(waiting, c.progress(w))
-			case w.Ended() && w.reached():
-				c.t.Logf("%s died at %s", role, w.order)
-				c.died(w, w.order)
-				order := p.next(role)
-				if strings.HasPrefix(order, "trainer.aside") {
-					c.corruptCheckpoint()
-				}
-				c.start(role, order)
-			case w.Ended():
-				c.t.Fatalf("the process of %s ended by itself:\n%s", role, w.Output())
-			}
+	c.drive(func(role string) string {
+		order := p.next(role)
+		if strings.HasPrefix(order, "trainer.aside") {
+			c.corruptCheckpoint()
 		}
-		waiting = slices.DeleteFunc(waiting, func(due func() bool) bool { return due() })
-		return c.over()
-	})
+		return order
+	}, func() {})
 	for _, role := range roles {
 		if w := c.workers[role]; w.order != "" && !w.reached() {
 			p[role] = append([]string{w.order}, p[role]...)
 		}
-	}
-	c.end()
-	c.report()
-}
-
-// progress returns a function that lets w go on, and says true, as soon as the others have done a good piece of work without it.
-func (c *cluster) progress(w *worker) func() bool {
-	before := c.counts.Effects()
-	return func() bool {
-		if c.counts.Effects() < before+100 && !c.over() {
-			return false
-		}
-		c.t.Logf("%s, stopped at %s, goes on", w.role, w.order)
-		w.Signal(sigCont)
-		return true
 	}
 }
 
@@ -152,14 +114,14 @@ func TestNamedPoints_endWithTheSameWeights(t *testing.T) {
 	}
 	for round := 1; p.size() > 0; round++ {
 		before := p.size()
-		c := newCluster(t, settings())
+		c := newCluster(t, settings("sync"))
 		c.visit(p)
+		c.check()
 		if state, weights := digests(t, c.dir); state != want.state || weights != want.weights {
 			t.Errorf("state %s weights %s, undisturbed %s %s", state, weights, want.state, want.weights)
 		}
-		checkExport(t, c.dir)
 		if p.size() == before {
-			t.Fatalf("no process has come to its next point: %v", maps.Collect(maps.All(p)))
+			t.Fatalf("no process has come to its next point: %v", p)
 		}
 		t.Logf("round %d: %d points, %d are left", round, before-p.size(), p.size())
 	}
