@@ -10,6 +10,7 @@ import (
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
 
+	"github.com/steadyrl/steady/internal/artifact"
 	"github.com/steadyrl/steady/internal/fault"
 )
 
@@ -55,6 +56,18 @@ func toTemporal(ctx context.Context, err error) error {
 	return temporal.NewApplicationErrorWithOptions(text, string(kind), opts)
 }
 
+// doubt takes an error for Busy while the artifact store as a whole is away: that a file of it is missing or short says nothing
+// then, and must end no run.
+func doubt(s artifact.Store, err error) error {
+	if err == nil || errors.Is(err, context.Canceled) || fault.KindOf(err).Retryable() && !fault.Is(err, fault.Internal) {
+		return err
+	}
+	if _, away := s.Path("runs"); fault.Is(away, fault.Busy) {
+		return fault.New(fault.Busy, "activities.doubt", "%w (seen: %w)", away, err)
+	}
+	return err
+}
+
 // busyDelay grows to ten seconds; a full disk or a busy engine is looked at again soon.
 func busyDelay(attempt int32) time.Duration {
 	return min(10*time.Second, 250*time.Millisecond*time.Duration(1<<min(attempt, 6)))
@@ -73,7 +86,7 @@ func guard[Req, Res any](a *Notes, body func(ctx context.Context, req Req, beat 
 		}()
 		a.attempt(ctx, req)
 		res, err = body(ctx, req, beat)
-		return res, toTemporal(ctx, err)
+		return res, toTemporal(ctx, doubt(a.Store, err))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -43,6 +44,29 @@ func attempt(t *testing.T, body func(context.Context, request, *Beat) (int, erro
 	}
 	var n int
 	return n, val.Get(&n)
+}
+
+// While the store as a whole is away, what an activity says of single files is not believed; a cancellation is.
+func TestGuard_noFaultIsFinalWhileTheStoreIsAway(t *testing.T) {
+	t.Parallel()
+	for _, kind := range fault.Kinds() {
+		notes := newNotes(t)
+		var suite testsuite.WorkflowTestSuite
+		env := suite.NewTestActivityEnvironment()
+		root := notes.Store.(*artifact.Files).Root() //nolint:forcetypeassert // of newNotes
+		body := func(context.Context, request, *Beat) (int, error) {
+			return 0, errors.Join(os.Rename(root, root+".away"), fault.New(kind, "op.Op", "no such file"))
+		}
+		env.RegisterActivityWithOptions(guard(notes, body), activity.RegisterOptions{Name: "Body"})
+		_, err := env.ExecuteActivity("Body", request{key})
+		e, ok := errors.AsType[*temporal.ApplicationError](err)
+		if !ok || e.NonRetryable() || !strings.Contains(e.Message(), "no such file") || kind == fault.NotFound && e.Type() != string(fault.Busy) {
+			t.Errorf("%s: %v, want a failure that is tried again and says what was seen", kind, err)
+		}
+	}
+	if err := doubt(nil, context.Canceled); !errors.Is(err, context.Canceled) {
+		t.Errorf("a cancellation became %v", err)
+	}
 }
 
 func TestGuard_everyKindOfFault(t *testing.T) {

@@ -20,7 +20,7 @@ type Ref struct {
 // starts with ".tmp-", and no name is both an object and a directory of others.
 //
 // Errors: Invalid (bad name), NotFound, Corrupt (digest differs), Stale (the name exists with other content), Busy
-// (the device is full or failing: the same call may succeed later). Concurrency: all methods may be called from any
+// (the device is full, failing or not there: the same call may succeed later). Concurrency: all methods may be called from any
 // goroutine and from several processes at once.
 type Store interface {
 	// Put writes an object that must not exist, or exists with the same bytes (then nothing is written).
@@ -36,7 +36,8 @@ type Store interface {
 	// Remove deletes an object, or everything below a directory, which disappears at once; a missing one is no error.
 	Remove(ctx context.Context, name string) error
 	// Path returns the place of a name in the local file system, for objects that are directories
-	// (checkpoints, data sets, exports); who builds one there must make it appear by a rename.
+	// (checkpoints, data sets, exports); who builds one there must make it appear by a rename. It is Busy while the store as a
+	// whole is away.
 	Path(name string) (string, error)
 }
 

@@ -217,6 +217,48 @@ func TestFiles_bytesThatRotOnDiskAreFound(t *testing.T) {
 	}
 }
 
+// A store whose directory is gone for a while, as with a device that is not mounted, finds nothing missing and makes nothing in its
+// place; when it is back, everything goes on.
+func TestFiles_awayIsBusyAndMakesNothing(t *testing.T) {
+	t.Parallel()
+	s := newFiles(t)
+	ctx := t.Context()
+	if _, err := s.Put(ctx, "d/old", []byte("old")); err != nil {
+		t.Fatal(err)
+	}
+	calls := map[string]func() error{
+		"Put":        func() error { _, err := s.Put(ctx, "new/one", []byte("x")); return err },
+		"Put same":   func() error { _, err := s.Put(ctx, "d/old", []byte("old")); return err },
+		"Replace":    func() error { _, err := s.Replace(ctx, "d/old2", []byte("x")); return err },
+		"Get":        func() error { _, _, err := s.Get(ctx, "d/old"); return err },
+		"Get none":   func() error { _, _, err := s.Get(ctx, "never/was"); return err },
+		"Exists":     func() error { _, err := s.Exists(ctx, "d/old"); return err },
+		"List":       func() error { _, err := s.List(ctx, ""); return err },
+		"List below": func() error { _, err := s.List(ctx, "d/"); return err },
+		"Remove":     func() error { return s.Remove(ctx, "d/old2") },
+		"Remove d":   func() error { return s.Remove(ctx, "never") },
+		"Path":       func() error { _, err := s.Path("d"); return err },
+	}
+	for _, dir := range []string{s.Root(), filepath.Dir(s.Root())} {
+		if err := os.Rename(dir, dir+".away"); err != nil {
+			t.Fatal(err)
+		}
+		for name, call := range calls {
+			if err := call(); !fault.Is(err, fault.Busy) || fault.HintOf(err) == "" {
+				t.Errorf("%s: %v, want Busy with a hint", name, err)
+			}
+		}
+		if err := os.Rename(dir+".away", dir); err != nil { // fails if something was made in its place
+			t.Fatal(err)
+		}
+	}
+	for name, call := range calls {
+		if err := call(); err != nil && name != "Get none" {
+			t.Errorf("back again: %s: %v", name, err)
+		}
+	}
+}
+
 func TestNewFiles_refusesAFile(t *testing.T) {
 	t.Parallel()
 	p := filepath.Join(t.TempDir(), "file")

@@ -29,7 +29,7 @@ func NewFiles(dir string) (*Files, error) {
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "artifact.NewFiles", "%s: %w", dir, err)
 	}
-	if err := makeDir(abs); err != nil {
+	if err := makeDir(abs, ""); err != nil {
 		return nil, classify("artifact.NewFiles", dir, err)
 	}
 	return &Files{root: abs}, nil
@@ -40,10 +40,39 @@ func (f *Files) Root() string { return f.root }
 
 // Path implements Store.
 func (f *Files) Path(name string) (string, error) {
+	p, err := f.path(name)
+	if err != nil {
+		return "", err
+	}
+	return p, f.away("artifact.Path")
+}
+
+func (f *Files) path(name string) (string, error) {
 	if err := checkName(name); err != nil {
 		return "", err
 	}
 	return filepath.Join(f.root, filepath.FromSlash(name)), nil
+}
+
+// away returns Busy while the store's directory is gone or closed to this process, as with a device that is not mounted: then
+// that nothing is found says nothing, and nothing may be made in its place.
+func (f *Files) away(op string) error {
+	_, err := os.Stat(f.root + "/.") // the dot wants the right to search it, too
+	if !missing(err) && !errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	return fault.New(fault.Busy, op, "the artifact store is away: %w", err).
+		WithHint("mount it, move it back or give the process access to it; the run waits and goes on by itself")
+}
+
+// classify gives an error of the file system its kind: Busy while the whole store is away.
+func (f *Files) classify(op, name string, err error) error {
+	if missing(err) || errors.Is(err, fs.ErrPermission) {
+		if away := f.away(op); away != nil {
+			return away
+		}
+	}
+	return classify(op, name, err)
 }
 
 // Put implements Store.
@@ -63,7 +92,7 @@ func (f *Files) Put(ctx context.Context, name string, data []byte) (Ref, error) 
 	// Link refuses an existing name atomically, which rename does not.
 	if err := os.Link(tmp, dst); err != nil {
 		if !errors.Is(err, fs.ErrExist) {
-			return Ref{}, classify("artifact.Put", name, err)
+			return Ref{}, f.classify("artifact.Put", name, err)
 		}
 		_, got, err := f.Get(ctx, name)
 		if err != nil {
@@ -73,7 +102,7 @@ func (f *Files) Put(ctx context.Context, name string, data []byte) (Ref, error) 
 	}
 	crashpoint.Here("store.put.linked")
 	if err := syncDir(filepath.Dir(dst)); err != nil {
-		return Ref{}, err
+		return Ref{}, f.classify("artifact.Put", name, err)
 	}
 	crashpoint.Here("store.put.synced")
 	return ref, nil
@@ -85,12 +114,12 @@ func (f *Files) existing(want, got Ref) (Ref, error) {
 	if want.Digest != got.Digest {
 		return Ref{}, fault.New(fault.Stale, "artifact.Put", "%s exists with other content (digest %.12s, new %.12s)", want.Name, got.Digest, want.Digest)
 	}
-	p, err := f.Path(want.Name)
+	p, err := f.path(want.Name)
 	if err != nil {
 		return Ref{}, err
 	}
 	if err := syncDir(filepath.Dir(p)); err != nil {
-		return Ref{}, err
+		return Ref{}, f.classify("artifact.Put", want.Name, err)
 	}
 	return want, nil
 }
@@ -103,11 +132,11 @@ func (f *Files) Replace(ctx context.Context, name string, data []byte) (Ref, err
 	}
 	if err := os.Rename(tmp, dst); err != nil {
 		_ = os.Remove(tmp)
-		return Ref{}, classify("artifact.Replace", name, err)
+		return Ref{}, f.classify("artifact.Replace", name, err)
 	}
 	crashpoint.Here("store.replace.renamed")
 	if err := syncDir(filepath.Dir(dst)); err != nil {
-		return Ref{}, err
+		return Ref{}, f.classify("artifact.Put", name, err)
 	}
 	crashpoint.Here("store.replace.synced")
 	return Ref{Name: name, Digest: Digest(data), Size: int64(len(data))}, nil
@@ -117,16 +146,16 @@ func (f *Files) writeTemp(ctx context.Context, name string, data []byte) (tmp, d
 	if err := ctx.Err(); err != nil {
 		return "", "", err
 	}
-	dst, err = f.Path(name)
+	dst, err = f.path(name)
 	if err != nil {
 		return "", "", err
 	}
-	if err := makeDir(filepath.Dir(dst)); err != nil {
-		return "", "", classify("artifact.Put", name, err)
+	if err := makeDir(filepath.Dir(dst), f.root); err != nil {
+		return "", "", f.classify("artifact.Put", name, err)
 	}
 	file, err := os.CreateTemp(filepath.Dir(dst), tempPrefix+"*")
 	if err != nil {
-		return "", "", classify("artifact.Put", name, err)
+		return "", "", f.classify("artifact.Put", name, err)
 	}
 	crashpoint.Here("store.temp.made")
 	_, err = file.Write(data)
@@ -142,7 +171,7 @@ func (f *Files) writeTemp(ctx context.Context, name string, data []byte) (tmp, d
 	}
 	if err != nil {
 		_ = os.Remove(file.Name())
-		return "", "", classify("artifact.Put", name, err)
+		return "", "", f.classify("artifact.Put", name, err)
 	}
 	crashpoint.Here("store.temp.synced")
 	return file.Name(), dst, nil
@@ -153,7 +182,7 @@ func (f *Files) Get(ctx context.Context, name string) ([]byte, Ref, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, Ref{}, err
 	}
-	p, err := f.Path(name)
+	p, err := f.path(name)
 	if err != nil {
 		return nil, Ref{}, err
 	}
@@ -162,7 +191,7 @@ func (f *Files) Get(ctx context.Context, name string) ([]byte, Ref, error) {
 		err = fs.ErrNotExist
 	}
 	if err != nil {
-		return nil, Ref{}, classify("artifact.Get", name, err)
+		return nil, Ref{}, f.classify("artifact.Get", name, err)
 	}
 	return data, Ref{Name: name, Digest: Digest(data), Size: int64(len(data))}, nil
 }
@@ -172,16 +201,16 @@ func (f *Files) Exists(ctx context.Context, name string) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
-	p, err := f.Path(name)
+	p, err := f.path(name)
 	if err != nil {
 		return false, err
 	}
 	_, err = os.Stat(p)
 	if missing(err) {
-		return false, nil
+		return false, f.away("artifact.Exists")
 	}
 	if err != nil {
-		return false, classify("artifact.Exists", name, err)
+		return false, f.classify("artifact.Exists", name, err)
 	}
 	return true, nil
 }
@@ -196,7 +225,7 @@ func (f *Files) List(ctx context.Context, prefix string) ([]string, error) {
 	err := filepath.WalkDir(filepath.Join(f.root, filepath.FromSlash(dir)), func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
 			if missing(err) {
-				return nil // nothing there, or gone while walking
+				return f.away("artifact.List") // else nothing is there, or gone while walking
 			}
 			return err
 		}
@@ -225,7 +254,7 @@ func (f *Files) List(ctx context.Context, prefix string) ([]string, error) {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		return nil, classify("artifact.List", prefix, err)
+		return nil, f.classify("artifact.List", prefix, err)
 	}
 	slices.Sort(names)
 	return names, nil
@@ -236,17 +265,20 @@ func (f *Files) Remove(ctx context.Context, name string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	p, err := f.Path(name)
+	p, err := f.path(name)
 	if err != nil {
 		return err
 	}
 	crashpoint.Here("store.remove.before")
 	err = os.Remove(p)
-	if err == nil || missing(err) {
+	if err == nil {
 		return nil
 	}
+	if missing(err) {
+		return f.away("artifact.Remove")
+	}
 	if info, serr := os.Lstat(p); serr != nil || !info.IsDir() {
-		return classify("artifact.Remove", name, err)
+		return f.classify("artifact.Remove", name, err)
 	}
 	// A directory disappears at once, under a name that nobody lists; a crash leaves no half of it behind. The
 	// name is made without creating anything, since removal must work on a full device.
@@ -259,7 +291,7 @@ func (f *Files) Remove(ctx context.Context, name string) error {
 	}
 	crashpoint.Here("store.remove.renamed")
 	if err := os.RemoveAll(gone); err != nil {
-		return classify("artifact.Remove", name, err)
+		return f.classify("artifact.Remove", name, err)
 	}
 	crashpoint.Here("store.remove.after")
 	return nil
@@ -272,13 +304,17 @@ func missing(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
 
-// makeDir makes a directory and what is missing above it, and syncs every directory that got a new entry.
-func makeDir(dir string) error {
+// makeDir makes a directory and what is missing above it, but not above or at root, which is there or away; "" for no such
+// bound. It syncs every directory that got a new entry.
+func makeDir(dir, root string) error {
 	if info, err := os.Stat(dir); err == nil && info.IsDir() {
 		return nil
 	}
+	if dir == root {
+		return fs.ErrNotExist
+	}
 	if parent := filepath.Dir(dir); parent != dir {
-		if err := makeDir(parent); err != nil {
+		if err := makeDir(parent, root); err != nil {
 			return err
 		}
 	}

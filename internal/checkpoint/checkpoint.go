@@ -61,7 +61,8 @@ func Save(ctx context.Context, dir string, r engine.StateReader, meta Meta) (Met
 		}
 	}
 	parent := filepath.Dir(dir)
-	if err := os.MkdirAll(parent, 0o755); err != nil {
+	// What is above belongs to the store: if it is away, nothing may be made in its place.
+	if err := os.Mkdir(parent, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return Meta{}, classify(op, err)
 	}
 	tmp, err := os.MkdirTemp(parent, ".tmp-")

@@ -67,7 +67,8 @@ func Export(ctx context.Context, o Options) (Certificate, error) {
 		return old, nil
 	}
 	parent := filepath.Dir(o.Out)
-	if err := os.MkdirAll(parent, 0o755); err != nil { //nolint:gosec // as every directory of the store
+	// What is above belongs to the store: if it is away, nothing may be made in its place.
+	if err := os.Mkdir(parent, 0o755); err != nil && !errors.Is(err, fs.ErrExist) { //nolint:gosec // as every directory of the store
 		return Certificate{}, classify(op, err)
 	}
 	tmp, err := os.MkdirTemp(parent, ".tmp-")
