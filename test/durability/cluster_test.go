@@ -161,6 +161,9 @@ func (c *cluster) over() bool {
 	return code == 0 && !strings.Contains(out, "WORKFLOW_EXECUTION_STATUS_RUNNING")
 }
 
+// unreachable is the exit status of a program that cannot reach the server.
+const unreachable = 3
+
 // drive lets the run end. A process that crashes at its point is started again with the order that next gives for its role;
 // one that stops at its point is replaced, goes on when the others have done a piece of work without it, and is killed when
 // they have done another. tick is called again and again and may do more harm.
@@ -180,6 +183,8 @@ func (c *cluster) drive(next func(role string) string, tick func()) {
 			case w.Ended() && w.reached():
 				c.died(w, "died at "+w.point())
 				c.start(role, next(role))
+			case w.Ended() && w.Wait(c.t, time.Minute) == unreachable: // the server is down: whoever supervises workers tries again
+				c.start(role, w.order)
 			case w.Ended():
 				c.t.Fatalf("the process of %s ended by itself:\n%s", role, w.Output())
 			}
