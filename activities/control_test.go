@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -529,6 +531,14 @@ func TestRetention_keepsWhatItMust(t *testing.T) {
 		maps.DeleteFunc(want, func(name string, _ bool) bool { // two newest of 6 and before, multiples of 3, what is newer than the step
 			return slices.ContainsFunc([]int{1, 2, 4}, func(s int) bool { return strings.HasPrefix(name, lay.Checkpoint(s)+"/") })
 		})
+		weights, err := c.store().Path(path.Dir(lay.Weights(0)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		dead := filepath.Join(weights, ".tmp-dead") // what a killed publication leaves
+		if err := os.WriteFile(dead, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
 		for range 2 {
 			if _, err := c.retain(t.Context(), q, nil); err != nil {
 				t.Fatal(err)
@@ -536,6 +546,9 @@ func TestRetention_keepsWhatItMust(t *testing.T) {
 			if d := cmp.Diff(want, names(t, c)); d != "" {
 				t.Errorf("files (-want +got):\n%s", d)
 			}
+		}
+		if _, err := os.Stat(dead); !os.IsNotExist(err) {
+			t.Errorf("what a killed publication left is still there: %v", err)
 		}
 	})
 	t.Run("a corrupt checkpoint", func(t *testing.T) {

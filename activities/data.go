@@ -181,6 +181,11 @@ func (d *Data) finish(ctx context.Context, q contract.FinishDatasetRequest, _ *B
 	if err != nil {
 		return contract.DatasetResult{}, err
 	}
+	// Also that of an attempt that was killed behind the data set's appearance.
+	if err := d.Runs.Store.Remove(ctx, prepared(q.Key)+".work"); err != nil {
+		return contract.DatasetResult{}, err
+	}
+	crashpoint.Here("data.work.after")
 	m := set.Manifest
 	if c := run.Config.Data; m.Train < c.Train || m.Dev < c.Dev {
 		return contract.DatasetResult{}, fault.New(fault.Invalid, "FinishDataset", "%d of %d rows are good: %d for training and %d for dev, the run wants %d and %d",
@@ -195,7 +200,7 @@ func (d *Data) finish(ctx context.Context, q contract.FinishDatasetRequest, _ *B
 	return contract.DatasetResult{Dir: rec.Dir, Rows: rec.Rows, Train: rec.Train, Dev: rec.Dev}, nil
 }
 
-// write makes the data set appear, after which its unfinished work is not needed.
+// write makes the data set appear.
 func (d *Data) write(ctx context.Context, run *Run, q contract.FinishDatasetRequest, dir string) error {
 	w, err := d.work(q.Key)
 	if err != nil {
@@ -205,8 +210,6 @@ func (d *Data) write(ctx context.Context, run *Run, q contract.FinishDatasetRequ
 	if err != nil {
 		return err
 	}
-	if _, err := recipe.Finish(ctx, w, dir, q.Shards); err != nil {
-		return err
-	}
-	return w.Remove()
+	_, err = recipe.Finish(ctx, w, dir, q.Shards)
+	return err
 }

@@ -2,12 +2,14 @@ package activities
 
 import (
 	"context"
+	"path"
 	"strconv"
 	"strings"
 
 	"github.com/steadyrl/steady/internal/checkpoint"
 	"github.com/steadyrl/steady/internal/contract"
 	"github.com/steadyrl/steady/internal/crashpoint"
+	"github.com/steadyrl/steady/internal/durable"
 	"github.com/steadyrl/steady/internal/learner"
 )
 
@@ -36,6 +38,11 @@ func (c *Control) retain(ctx context.Context, q contract.RetentionRequest, _ *Be
 
 // retainWeights keeps the versions that a group of the threshold, a validation in flight or an export may ask for.
 func (c *Control) retainWeights(ctx context.Context, run *Run, q contract.RetentionRequest) error {
+	dir, err := c.store().Path(path.Dir(run.Layout.Weights(0)))
+	if err != nil {
+		return err
+	}
+	durable.Sweep(dir) // a trainer that was killed while it published leaves gigabytes
 	names, err := c.store().List(ctx, strings.TrimSuffix(run.Layout.Weights(0), "000000.safetensors"))
 	if err != nil {
 		return err

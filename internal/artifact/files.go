@@ -18,7 +18,7 @@ import (
 	"github.com/steadyrl/steady/internal/fault"
 )
 
-const tempPrefix = ".tmp-"
+const tempPrefix = durable.TempPrefix
 
 // Files is a Store in a directory of a local or shared file system.
 type Files struct{ root string }
@@ -84,10 +84,12 @@ func (f *Files) Put(ctx context.Context, name string, data []byte) (Ref, error) 
 	} else if !fault.Is(err, fault.NotFound) {
 		return Ref{}, err
 	}
-	tmp, dst, err := f.writeTemp(ctx, name, data)
+	file, dst, err := f.writeTemp(ctx, name, data)
 	if err != nil {
 		return Ref{}, err
 	}
+	tmp := file.Name()
+	defer file.Close()   // all is synced
 	defer os.Remove(tmp) //nolint:errcheck // after a successful link only the temporary name goes
 	// Link refuses an existing name atomically, which rename does not.
 	if err := os.Link(tmp, dst); err != nil {
@@ -126,10 +128,12 @@ func (f *Files) existing(want, got Ref) (Ref, error) {
 
 // Replace implements Store.
 func (f *Files) Replace(ctx context.Context, name string, data []byte) (Ref, error) {
-	tmp, dst, err := f.writeTemp(ctx, name, data)
+	file, dst, err := f.writeTemp(ctx, name, data)
 	if err != nil {
 		return Ref{}, err
 	}
+	tmp := file.Name()
+	defer file.Close() // all is synced
 	if err := os.Rename(tmp, dst); err != nil {
 		_ = os.Remove(tmp)
 		return Ref{}, f.classify("artifact.Replace", name, err)
@@ -142,20 +146,21 @@ func (f *Files) Replace(ctx context.Context, name string, data []byte) (Ref, err
 	return Ref{Name: name, Digest: Digest(data), Size: int64(len(data))}, nil
 }
 
-func (f *Files) writeTemp(ctx context.Context, name string, data []byte) (tmp, dst string, err error) {
+// writeTemp writes and syncs a file beside dst, the place of name, and returns it open: as long as it is, nobody sweeps it away.
+func (f *Files) writeTemp(ctx context.Context, name string, data []byte) (file *os.File, dst string, err error) {
 	if err := ctx.Err(); err != nil {
-		return "", "", err
+		return nil, "", err
 	}
 	dst, err = f.path(name)
 	if err != nil {
-		return "", "", err
+		return nil, "", err
 	}
 	if err := makeDir(filepath.Dir(dst), f.root); err != nil {
-		return "", "", f.classify("artifact.Put", name, err)
+		return nil, "", f.classify("artifact.Put", name, err)
 	}
-	file, err := os.CreateTemp(filepath.Dir(dst), tempPrefix+"*")
+	file, err = durable.Temp(filepath.Dir(dst))
 	if err != nil {
-		return "", "", f.classify("artifact.Put", name, err)
+		return nil, "", f.classify("artifact.Put", name, err)
 	}
 	crashpoint.Here("store.temp.made")
 	_, err = file.Write(data)
@@ -166,15 +171,13 @@ func (f *Files) writeTemp(ctx context.Context, name string, data []byte) (tmp, d
 	if err == nil {
 		err = file.Sync()
 	}
-	if cerr := file.Close(); err == nil {
-		err = cerr
-	}
 	if err != nil {
 		_ = os.Remove(file.Name())
-		return "", "", f.classify("artifact.Put", name, err)
+		_ = file.Close() // it is not needed
+		return nil, "", f.classify("artifact.Put", name, err)
 	}
 	crashpoint.Here("store.temp.synced")
-	return file.Name(), dst, nil
+	return file, dst, nil
 }
 
 // Get implements Store.

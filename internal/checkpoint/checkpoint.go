@@ -65,10 +65,12 @@ func Save(ctx context.Context, dir string, r engine.StateReader, meta Meta) (Met
 	if err := os.Mkdir(parent, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return Meta{}, classify(op, err)
 	}
-	tmp, err := os.MkdirTemp(parent, ".tmp-")
+	durable.Sweep(parent) // a trainer that was killed while it saved leaves gigabytes
+	tmp, release, err := durable.TempDir(parent)
 	if err != nil {
 		return Meta{}, classify(op, err)
 	}
+	defer release()
 	defer os.RemoveAll(tmp) //nolint:errcheck // gone after a successful rename
 	if meta, err = writeParts(ctx, tmp, r, meta); err != nil {
 		return Meta{}, err

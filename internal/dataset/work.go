@@ -40,7 +40,6 @@ func (w *Work) Remove() error {
 	if err := os.RemoveAll(w.files.Root()); err != nil {
 		return fileError("dataset.Work", err)
 	}
-	crashpoint.Here("data.work.after")
 	return nil
 }
 

@@ -71,10 +71,12 @@ func Export(ctx context.Context, o Options) (Certificate, error) {
 	if err := os.Mkdir(parent, 0o755); err != nil && !errors.Is(err, fs.ErrExist) { //nolint:gosec // as every directory of the store
 		return Certificate{}, classify(op, err)
 	}
-	tmp, err := os.MkdirTemp(parent, ".tmp-")
+	durable.Sweep(parent) // one that was killed while it exported leaves gigabytes
+	tmp, release, err := durable.TempDir(parent)
 	if err != nil {
 		return Certificate{}, classify(op, err)
 	}
+	defer release()
 	defer os.RemoveAll(tmp) //nolint:errcheck // gone after a successful rename
 	cert := Certificate{
 		Format: 1, Run: o.Run, Step: o.Step, Updates: meta.Updates, SourceState: meta.State, DType: string(weights.BF16),

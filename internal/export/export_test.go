@@ -84,7 +84,14 @@ func (f fixture) export(t *testing.T) export.Certificate {
 func TestExport_filesAreTheRoundedCheckpointAndTheBaseModelsBytes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
+	dead := filepath.Join(filepath.Dir(f.options.Out), ".tmp-dead") // what a killed export leaves
+	if err := os.Mkdir(dead, 0o750); err != nil {
+		t.Fatal(err)
+	}
 	cert := f.export(t)
+	if _, err := os.Stat(dead); !os.IsNotExist(err) {
+		t.Errorf("what a killed export left is still there: %v", err)
+	}
 	got, err := weights.LoadDir(f.options.Out)
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/steadyrl/steady/internal/artifact"
+	"github.com/steadyrl/steady/internal/contract"
 	"github.com/steadyrl/steady/internal/demo"
 	"github.com/steadyrl/steady/internal/engine"
 	"github.com/steadyrl/steady/internal/engine/cpu"
@@ -44,6 +45,11 @@ func (c *cluster) check() {
 		}
 	}
 	checkExport(c.t, c.dir)
+	for _, pattern := range []string{"datasets/*.work", "runs/*/*/.tmp-*", "runs/*/*/checkpoints/.tmp-*", "runs/*/*/weights/.tmp-*"} {
+		if left, _ := filepath.Glob(c.path(pattern)); len(left) > 0 { // the pattern is good
+			c.t.Errorf("killed processes left %v", left)
+		}
+	}
 	c.replay()
 	c.costs()
 }
@@ -122,12 +128,37 @@ func (c *cluster) kept() (tokens, trajectories int) {
 	return tokens, trajectories
 }
 
+// generatedOnce wants of a run whose rollout workers lived that no token was sampled twice. Only a rollout whose heartbeat came too
+// late, on a machine that is too slow, may have been.
+func (c *cluster) generatedOnce() {
+	c.t.Helper()
+	store := c.store()
+	names, err := store.List(c.t.Context(), lineage.Events())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, name := range names {
+		var e record.Event
+		if _, err := artifact.GetJSON(c.t.Context(), store, name, &e); err != nil {
+			c.t.Fatal(err)
+		}
+		if e.Kind == "retried" && e.Where == contract.GenerateRolloutsActivity.Name {
+			c.t.Logf("a rollout was tried again although its worker lived: %s", e.Message)
+			return
+		}
+	}
+	tokens, trajectories := c.kept()
+	if sampled, finished := c.counts.Of("rollout.token"), c.counts.Of("rollout.sample.after"); sampled != tokens || finished != trajectories {
+		c.t.Errorf("%d tokens and %d trajectories were generated, %d and %d are kept: something was generated twice", sampled, finished, tokens, trajectories)
+	}
+}
+
 // costs prints what the deaths cost.
 func (c *cluster) costs() {
 	c.t.Helper()
 	tokens, trajectories := c.kept()
 	sampled, finished := c.counts.Of("rollout.token"), c.counts.Of("rollout.sample.after")
-	c.t.Logf("%d deaths; tokens: %d sampled, %d kept; trajectories: %d finished, %d kept", len(c.deaths), sampled, tokens, finished, trajectories)
+	c.t.Logf("%d faults; tokens: %d sampled, %d kept; trajectories: %d finished, %d kept", len(c.deaths), sampled, tokens, finished, trajectories)
 	results := c.results()
 	waits := map[string][]time.Duration{}
 	for _, d := range c.deaths {
