@@ -6,6 +6,7 @@ TOOL     := $(GO) tool -modfile=tools/go.mod
 VCS      := $(shell git rev-parse --verify -q HEAD >/dev/null 2>&1 && echo true || echo false)
 STAGE    := scripts/stage
 CC       ?= gcc
+FAULTS   ?= 200
 CUDA_DIR := $(CURDIR)/internal/cudart
 # An own header and a stand-in for -lcuda: the build needs gcc and no file of NVIDIA.
 CUDA_ENV := CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CUDA_DIR)/include -Wno-deprecated-declarations" CGO_LDFLAGS="-L$(CURDIR)/$(BIN)/link"
@@ -13,7 +14,7 @@ CUDA_ENV := CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CUDA_DIR)/include -Wno-deprecated-
 export CGO_ENABLED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build build-cuda gpu kernels demo demo-model test check fmt unit e2e durability replay race golden docs bench fuzz qwen3-tokenizer docker clean clean-data
+.PHONY: help setup build build-cuda gpu kernels demo demo-model test check fmt unit e2e durability chaos replay race golden docs bench fuzz qwen3-tokenizer docker clean clean-data
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,8 +77,11 @@ unit: ## all tests beside the code
 e2e: ## the whole system on a real Temporal server
 	$(GO) test -tags e2e -count=1 -timeout 15m ./test/e2e
 
-durability: ## kill -9 at random moments, compare final digests
+durability: ## kill, crash and cut off the processes of a run at chosen and at random moments; compare final digests
 	$(GO) test -tags durability -count=1 -timeout 20m ./test/durability
+
+chaos: build ## durability in full: every crash point, FAULTS=200 random faults; SEED=N repeats a plan
+	STEADY_CHAOS_FULL=1 STEADY_CHAOS_FAULTS=$(FAULTS) STEADY_CHAOS_SEED=$(SEED) $(GO) test -tags durability -count=1 -v -timeout 6h ./test/durability
 
 replay: ## stored workflow histories against the code
 	$(GO) test -count=1 -run Replay ./workflows/...
