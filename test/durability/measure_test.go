@@ -92,10 +92,12 @@ func (c *cluster) replay() {
 	if err != nil {
 		c.t.Fatal(err)
 	}
+	began := time.Now()
 	state, replayed, err := host.Reach(c.t.Context(), lineage, steps, epoch)
 	if err != nil {
 		c.t.Fatalf("clean replay: %v", err)
 	}
+	c.t.Logf("clean replay: %d steps, %.2f a second", replayed, float64(replayed)/time.Since(began).Seconds())
 	var last record.Result
 	if _, err := artifact.GetJSON(c.t.Context(), c.store(), lineage.Result(steps), &last); err != nil {
 		c.t.Fatal(err)
