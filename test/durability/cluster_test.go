@@ -39,6 +39,7 @@ type cluster struct {
 	cut     []*worker          // stopped, or going on after a stop
 	deaths  []death
 	started int // processes so far
+	began   time.Time
 }
 
 // worker is a process with a role.
@@ -70,7 +71,7 @@ type death struct {
 // newCluster starts a server and, with settings of its own, a run. Processes come with start.
 func newCluster(t *testing.T, settings []string) *cluster {
 	t.Helper()
-	c := &cluster{t: t, dir: t.TempDir(), cli: testutil.Binary(t, "temporal"), workers: map[string]*worker{}}
+	c := &cluster{t: t, dir: t.TempDir(), cli: testutil.Binary(t, "temporal"), workers: map[string]*worker{}, began: time.Now()}
 	binary, err := devserver.Inspect(t.Context(), c.cli)
 	if err != nil {
 		t.Fatal(err)
@@ -218,7 +219,7 @@ func (c *cluster) died(w *worker, how string) {
 
 func (c *cluster) note(role, how string, at time.Time) {
 	c.deaths = append(c.deaths, death{role, how, at})
-	c.t.Logf("%4d effects: %s %s", c.counts.Effects(), role, how)
+	c.t.Logf("%6.1f s, %4d effects: %s %s", time.Since(c.began).Seconds(), c.counts.Effects(), role, how)
 }
 
 // pause is how many durable effects a stopped process misses, and how many it then sees before it is killed.
