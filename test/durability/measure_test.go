@@ -163,14 +163,16 @@ func (c *cluster) costs() {
 	c.t.Logf("%d faults; tokens: %d sampled, %d kept; trajectories: %d finished, %d kept", len(c.deaths), sampled, tokens, finished, trajectories)
 	results := c.results()
 	waits := map[string][]time.Duration{}
-	for _, d := range c.deaths {
-		if i := slices.IndexFunc(results, func(at time.Time) bool { return at.After(d.at) }); i >= 0 {
-			waits[d.role] = append(waits[d.role], results[i].Sub(d.at))
+	for i, d := range c.deaths {
+		next := slices.IndexFunc(results, func(at time.Time) bool { return at.After(d.at) })
+		alone := i == len(c.deaths)-1 || next >= 0 && c.deaths[i+1].at.After(results[next])
+		if next >= 0 && alone { // else it shows what several deaths cost together
+			waits[d.role] = append(waits[d.role], results[next].Sub(d.at))
 		}
 	}
 	for role, all := range waits {
 		slices.Sort(all)
-		c.t.Logf("from the death of a %s to the next result: median %s, longest %s, of %d", role,
+		c.t.Logf("from the only fault of a %s to the next result: median %s, longest %s, of %d", role,
 			all[len(all)/2].Round(10*time.Millisecond), all[len(all)-1].Round(10*time.Millisecond), len(all))
 	}
 }
