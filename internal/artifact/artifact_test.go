@@ -184,11 +184,15 @@ func TestFiles_leftoversOfACrashAreInvisible(t *testing.T) {
 	if _, _, err := s.Get(t.Context(), "d/.tmp-123"); !fault.Is(err, fault.Invalid) {
 		t.Errorf("Get of half a file: %v, want Invalid", err)
 	}
-	if err := s.Remove(t.Context(), "d"); err != nil {
-		t.Fatal(err)
-	}
-	if left, err := os.ReadDir(s.Root()); err != nil || len(left) != 1 { // .tmp-9 lies outside of d
-		t.Errorf("after Remove(d) the root has %v (%v)", left, err)
+	// A removal, also one that is made again after a crash, takes away what lies beside its object.
+	for _, step := range []struct{ remove, dir, left string }{{"d/old", "d", "whole"}, {"d", ".", ""}} {
+		if err := s.Remove(t.Context(), step.remove); err != nil {
+			t.Fatal(err)
+		}
+		left, err := os.ReadDir(filepath.Join(s.Root(), step.dir))
+		if err != nil || len(left) > 1 || len(left) == 1 && left[0].Name() != step.left {
+			t.Errorf("after Remove(%s), %s holds %v (%v), want %q", step.remove, step.dir, left, err, step.left)
+		}
 	}
 }
 

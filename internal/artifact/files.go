@@ -277,6 +277,8 @@ func (f *Files) Remove(ctx context.Context, name string) error {
 	if err == nil {
 		return nil
 	}
+	// Whether or not it is there, what a killed removal or write has left beside it goes too.
+	defer durable.Sweep(filepath.Dir(p))
 	if missing(err) {
 		return f.away("artifact.Remove")
 	}
