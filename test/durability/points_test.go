@@ -98,7 +98,7 @@ func (c *cluster) corruptCheckpoint() bool {
 func plans() (others, rollouts plan) {
 	if !full { // what a run cannot do without; rollouts die in TestTroubledStore
 		return plan{}.add(
-			"data.rename.after", "control.batch.after", "control.live.before", "judge.verdicts.before",
+			"data.rename.after", "store.remove.renamed", "control.batch.after", "control.live.before", "judge.verdicts.before",
 			"trainer.weights.after", "trainer.checkpoint.before", "trainer.aside.before", "trainer.result.before:2:stop", "trainer.export.before",
 		), plan{}
 	}
