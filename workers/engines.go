@@ -64,6 +64,12 @@ func Trainers(o Options) (func(model.Config, *model.Weights) (engine.Trainer, er
 	return f.trainer, err
 }
 
+// Samplers is Trainers for samplers; of o it reads MaxSequences too.
+func Samplers(o Options) (func(model.Config) (engine.Sampler, error), error) {
+	f, err := engines(o)
+	return f.sampler, err
+}
+
 // source loads policy versions for engines.
 type source struct {
 	store artifact.Store

@@ -132,13 +132,17 @@ func (f processFlags) check(ctx context.Context) error {
 
 // check looks at the flags of a worker process and its engine.
 func (f engineFlags) check(ctx context.Context) error {
-	var missing error
-	if f.Engine == "cuda" && !workers.HasCUDA {
-		missing = fault.New(fault.Invalid, "", "--engine cuda: this program was built without the CUDA engine").
-			WithHint("build bin/steady-cuda with `make build-cuda`, and use that")
-	}
-	return errors.Join(missing, checkWithin("--max-sequences", f.MaxSequences, 1, config.MostSequences),
+	return errors.Join(checkEngine(f.Engine), checkWithin("--max-sequences", f.MaxSequences, 1, config.MostSequences),
 		checkAtLeast("--cache-tokens", f.CacheTokens, 0), f.processFlags.check(ctx))
+}
+
+// checkEngine wants an engine that this program has.
+func checkEngine(name string) error {
+	if name != "cuda" || workers.HasCUDA {
+		return nil
+	}
+	return fault.New(fault.Invalid, "", "--engine cuda: this program was built without the CUDA engine").
+		WithHint("build bin/steady-cuda with `make build-cuda`, and use that")
 }
 
 // check looks at the flags of the development server.

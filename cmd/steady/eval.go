@@ -20,9 +20,7 @@ import (
 	"github.com/steadyrl/steady/internal/dataset/lcb"
 	"github.com/steadyrl/steady/internal/demo"
 	"github.com/steadyrl/steady/internal/engine"
-	"github.com/steadyrl/steady/internal/engine/cpu"
 	"github.com/steadyrl/steady/internal/engine/external"
-	"github.com/steadyrl/steady/internal/engine/ref"
 	"github.com/steadyrl/steady/internal/eval"
 	"github.com/steadyrl/steady/internal/export"
 	"github.com/steadyrl/steady/internal/fault"
@@ -32,6 +30,7 @@ import (
 	"github.com/steadyrl/steady/internal/sandbox"
 	"github.com/steadyrl/steady/internal/tokenizer"
 	"github.com/steadyrl/steady/internal/weights"
+	"github.com/steadyrl/steady/workers"
 )
 
 type evalCmd struct {
@@ -58,7 +57,8 @@ steady eval run --help lists the flags. Exit status: 0 done, 1 the machinery fai
 type evalRunCmd struct {
 	sandboxFlags
 	Model        string   `required:"" placeholder:"DIR" help:"Exported model or base model in Hugging Face layout, runs/RUN/l0/export in a store; bundled for the demo's. With --endpoint only its configuration and tokenizer are read."`
-	Engine       string   `default:"cpu" enum:"cpu,ref" help:"Engine: cpu or ref."`
+	Engine       string   `default:"cpu" enum:"cpu,ref,cuda" help:"Engine: cpu, ref, or cuda (in steady-cuda)."`
+	Device       string   `placeholder:"GPU" help:"GPU of the engine cuda: its number or UUID; default: the first."`
 	Threads      int      `help:"Threads of the engine; 0 for all cores. Results do not depend on it."`
 	Endpoint     string   `placeholder:"URL" help:"Sample from a server instead of an engine, for example http://host:8000. It is asked at the start for all that is needed."`
 	ServedModel  string   `name:"served-model" placeholder:"NAME" help:"Name under which the server knows the model."`
@@ -87,7 +87,7 @@ type evalRunCmd struct {
 // check looks at the flags before anything is read.
 func (c *evalRunCmd) check() error {
 	errs := []error{
-		checkWithin("--threads", c.Threads, 0, config.MostThreads), checkWithin("--max-sequences", c.MaxSequences, 1, config.MostSequences),
+		checkEngine(c.Engine), checkWithin("--threads", c.Threads, 0, config.MostThreads), checkWithin("--max-sequences", c.MaxSequences, 1, config.MostSequences),
 		checkWithin("--slots", c.Slots, 0, config.MostSlots), checkWithin("--samples", c.Samples, 1, 9999), checkAtLeast("--limit", c.Limit, 0),
 	}
 	for _, k := range c.K {
@@ -338,12 +338,13 @@ func (c *evalRunCmd) sampler(ctx context.Context, m *evalModel, set rollout.Sett
 		return nil, about, fault.New(fault.Corrupt, "", "the weights in %s have digest %.12s, its certificate says %.12s", m.dir, about.Weights, cert.WeightsDigest).
 			WithHint("steady verify-export %s says what was changed", m.dir)
 	}
-	var s engine.Sampler
-	if c.Engine == "ref" {
-		s, err = ref.NewSampler(m.config)
-	} else {
-		s, err = cpu.NewSampler(m.config, cpu.Options{Threads: c.Threads})
+	newSampler, err := workers.Samplers(workers.Options{
+		Backend: c.Engine, Threads: c.Threads, MaxSequences: c.MaxSequences, GPU: workers.GPU{Device: c.Device, KernelDir: kernelDir()},
+	})
+	if err != nil {
+		return nil, about, err
 	}
+	s, err := newSampler(m.config)
 	if err != nil {
 		return nil, about, err
 	}

@@ -25,7 +25,7 @@ type pretrainCmd struct {
 
 // Run trains the model and writes it.
 func (p *pretrainCmd) Run(ctx context.Context, s *streams) error {
-	if err := errors.Join(checkAtLeast("--short", p.Short, 0), checkAtLeast("--full", p.Full, 0), checkWithin("--threads", p.Threads, 0, config.MostThreads), checkDir("--out", p.Out)); err != nil {
+	if err := errors.Join(checkEngine(p.Engine), checkAtLeast("--short", p.Short, 0), checkAtLeast("--full", p.Full, 0), checkWithin("--threads", p.Threads, 0, config.MostThreads), checkDir("--out", p.Out)); err != nil {
 		return err
 	}
 	o := pretrain.Default()
