@@ -163,6 +163,13 @@ func (c *Control) plan(ctx context.Context, cfg *config.Config, s *contract.RunS
 	if err != nil {
 		return err
 	}
+	PlanOf(cfg, s)
+	s.SearchAttributes = attrs
+	return nil
+}
+
+// PlanOf copies what workflows need of a configuration alone. A simulation plans with it too.
+func PlanOf(cfg *config.Config, s *contract.RunSpec) {
 	t := cfg.Timeouts
 	s.Recipe, s.Mode = cfg.Recipe, cfg.Mode
 	s.Steps, s.ValidateEvery, s.CheckpointEvery = cfg.Run.Steps, cfg.Run.ValidateEvery, cfg.Run.CheckpointEvery
@@ -175,13 +182,11 @@ func (c *Control) plan(ctx context.Context, cfg *config.Config, s *contract.RunS
 	if cfg.Mode == "async" {
 		s.Prefill = cfg.Rollout.Prefill
 	}
-	s.SearchAttributes = attrs
 	s.Timeouts = contract.Timeouts{
 		Control: t.Control.Std(), Shard: t.Shard.Std(), Rollout: t.Rollout.Std(), Judge: t.Judge.Std(),
 		Update: t.Update.Std(), Export: t.Export.Std(), Heartbeat: t.Heartbeat.Std(),
 		TrainerLost: t.TrainerLost.Std(), Stall: t.Stall.Std(), ClosedCheck: t.ClosedCheck.Std(),
 	}
-	return nil
 }
 
 // FindParent returns the checkpoint that a configuration starts from, nil for a run of its own. Errors: NotFound (no

@@ -59,8 +59,12 @@ func (o Options) Check() error {
 		name string
 		got  time.Duration
 	}{
-		{"--checkpoint-seconds", o.Checkpoint}, {"--judge-seconds", o.Judge}, {"--swap-seconds", o.Swap},
-		{"--restart-seconds", o.Restart}, {"--hop-milliseconds", o.Hop}, {"--update-seconds", o.Update},
+		{"--checkpoint-seconds", o.Checkpoint},
+		{"--judge-seconds", o.Judge},
+		{"--swap-seconds", o.Swap},
+		{"--restart-seconds", o.Restart},
+		{"--hop-milliseconds", o.Hop},
+		{"--update-seconds", o.Update},
 	} {
 		if d.got < 0 || d.got > 24*time.Hour {
 			return bad(d.name, "must be from 0 to a day", d.got)

@@ -74,12 +74,12 @@ type machine struct {
 
 // pool is all rollout workers and their task queue.
 type pool struct {
-	s       *virtual.Server
-	o       *Options
-	queue   []*job
+	s        *virtual.Server
+	o        *Options
+	queue    []*job
 	machines []*machine
-	turn    int
-	version int // served
+	turn     int
+	version  int // served
 
 	used usage
 }

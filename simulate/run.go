@@ -55,12 +55,12 @@ type Result struct {
 	Replayed     int `json:"updates_replayed"`
 
 	Histories    []HistoryRow `json:"histories"`
-	EventsStep   float64      `json:"events_a_step"`     // of all workflows
-	StateMax     int          `json:"loop_state_max"`    // bytes of JSON that a run of the loop hands on
-	LargestName  string       `json:"largest_message"`   // its name
-	LargestBytes int          `json:"largest_bytes"`     // of its JSON
-	Tasks        int          `json:"workflow_tasks"`    // answered by the workflows
-	Balanced     bool         `json:"ledger_balances"`   // every group submitted is trained, dropped or open, once
+	EventsStep   float64      `json:"events_a_step"`   // of all workflows
+	StateMax     int          `json:"loop_state_max"`  // bytes of JSON that a run of the loop hands on
+	LargestName  string       `json:"largest_message"` // its name
+	LargestBytes int          `json:"largest_bytes"`   // of its JSON
+	Tasks        int          `json:"workflow_tasks"`  // answered by the workflows
+	Balanced     bool         `json:"ledger_balances"` // every group submitted is trained, dropped or open, once
 	OpenGroups   int          `json:"groups_open_at_end"`
 
 	// Curve are the steps, and Loops the runs of the loop's chain, in order.

@@ -1,9 +1,9 @@
 package simulate_test
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
-	"encoding/json"
 
 	"github.com/steadyrl/steady/internal/contract"
 	"github.com/steadyrl/steady/simulate"

@@ -34,7 +34,8 @@ type world struct {
 
 	trainer trainer
 	lastEnd time.Duration // of the newest update
-	dirty   bool          // something but the batch held back the update to come
+	held    time.Duration // up to when a checkpoint or a validation held back the update to come
+	broken  bool          // the update to come was tried before
 	ready   map[int]time.Duration
 	began   time.Duration // of the loop
 	ended   time.Duration
@@ -48,7 +49,7 @@ type trainer struct {
 	epoch      int
 	restored   bool // the state of the epoch is in memory
 	checkpoint int  // newest step that has one
-	lost       int // epoch whose process has died
+	lost       int  // epoch whose process has died
 	busy       time.Duration
 	replayed   time.Duration
 }
@@ -129,6 +130,7 @@ func (w *world) other(a *virtual.Attempt) {
 		w.began = w.s.Now() // the loop comes next
 		result = contract.InitPolicyResult{Digest: digest("weights", 0), Parameters: 1}
 	case contract.SummarizeValidationActivity.Name:
+		w.held = w.s.Now()
 		result = contract.SummarizeResult{Metrics: record.DevMetrics{Solved: w.o.DevProblems / 2, Acc: 0.5, PassRate: 0.5, FormatOK: 1}, Problems: w.o.DevProblems}
 	case contract.ExportPolicyActivity.Name:
 		result = contract.ExportResult{Dir: "runs/simulated/l0/export", WeightsDigest: digest("export", 0), Tensors: 1, Bytes: 1}
@@ -287,7 +289,9 @@ func (w *world) acquire(a *virtual.Attempt, _ contract.AcquireRequest) {
 	})
 }
 
-func (w *world) queue() string { return contract.TrainerQueue(fmt.Sprintf("trainer-%d", w.trainer.epoch)) }
+func (w *world) queue() string {
+	return contract.TrainerQueue(fmt.Sprintf("trainer-%d", w.trainer.epoch))
+}
 
 // update trains one batch: after a restart behind a replay of what the newest checkpoint lacks.
 func (w *world) update(a *virtual.Attempt, q contract.UpdateRequest) {
@@ -295,7 +299,10 @@ func (w *world) update(a *virtual.Attempt, q contract.UpdateRequest) {
 		return // no one listens there; the server gives it up
 	}
 	a.Take()
-	now := w.s.Now()
+	if q.Step > 1 && !w.broken {
+		w.acct.overhead(w.s.Now() - max(w.lastEnd, w.ready[q.Step], w.held))
+	}
+	w.broken = true
 	replayed := 0
 	restored := !w.trainer.restored
 	if restored {
@@ -306,7 +313,6 @@ func (w *world) update(a *virtual.Attempt, q contract.UpdateRequest) {
 		part := rng.New(w.o.Seed, domain, "trainer dies", q.Step, w.trainer.epoch, a.Number).Uniform(0)
 		after := time.Duration(part * float64(replay+w.o.Update))
 		w.acct.trainersLost++
-		w.dirty = true
 		w.s.After(after, func() {
 			w.trainer.busy += after
 			w.trainer.replayed += after
@@ -315,11 +321,6 @@ func (w *world) update(a *virtual.Attempt, q contract.UpdateRequest) {
 		})
 		return
 	}
-	if q.Step > 1 && !w.dirty {
-		w.acct.overhead(now - max(w.lastEnd, w.ready[q.Step]))
-	}
-	delete(w.ready, q.Step)
-	w.dirty = false
 	w.s.After(replay+w.o.Update, func() {
 		if !a.Open() {
 			return
@@ -327,7 +328,8 @@ func (w *world) update(a *virtual.Attempt, q contract.UpdateRequest) {
 		w.trainer.busy += replay + w.o.Update
 		w.trainer.replayed += replay
 		w.trainer.restored = true
-		w.lastEnd = w.s.Now()
+		w.lastEnd, w.broken = w.s.Now(), false
+		delete(w.ready, q.Step)
 		w.acct.updated(q.Step, w.s.Now(), replayed)
 		w.complete(a, contract.UpdateResult{
 			StateDigest: digest("state", q.Step), WeightsDigest: digest("weights", q.Step), GradNorm: record.Num(0.1234567890123),
@@ -342,8 +344,8 @@ func (w *world) checkpoint(a *virtual.Attempt, q contract.CheckpointRequest) {
 		return
 	}
 	a.Take()
-	w.dirty = true
 	w.s.After(w.o.Checkpoint, func() {
+		w.held = w.s.Now()
 		w.trainer.busy += w.o.Checkpoint
 		w.trainer.checkpoint = q.Step
 		w.complete(a, contract.CheckpointResult{StateDigest: digest("state", q.Step)})

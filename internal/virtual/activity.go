@@ -263,4 +263,3 @@ func (s *Server) cancelActivity(x *execution, by int64, q *commandpb.RequestCanc
 		})
 	})
 }
-

@@ -76,4 +76,3 @@ func (s *Server) answer(ctx context.Context, a answer) error {
 		return ctx.Err()
 	}
 }
-
