@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"encoding/json"
+	"math"
 	"time"
 
 	"github.com/steadyrl/steady/internal/contract"
@@ -33,6 +34,7 @@ type account struct {
 	kinds  map[string]*history
 	events int
 	watch  func(step int)
+	closed func(virtual.Execution) // set by tests
 }
 
 // stepAccount is a point of the curves.
@@ -77,7 +79,7 @@ func (a *account) bin(longest int) *lengthBin {
 	return &a.lengths[0]
 }
 
-func (a *account) submitted(_ int, u *unit) {
+func (a *account) submitted(u *unit) {
 	a.bin(u.longest).submitted++
 	for _, r := range u.responses {
 		a.sumAll += float64(r.length)
@@ -103,11 +105,15 @@ func at[T any](list *[]T, i int) *T {
 }
 
 // trained counts the lag of a group in the batch of a step, which starts from version step-1.
-func (a *account) trained(step int, _ contract.GroupRef, u *unit) {
+//
+// It returns false if a response has not as many tokens as its length: the model has lost some.
+func (a *account) trained(step int, u *unit) bool {
+	whole := true
 	oldest, sum, tokens := 0, 0.0, 0.0
 	for _, r := range u.responses {
 		a.sumIn += float64(r.length)
 		a.nIn++
+		whole = whole && math.Abs(r.done-float64(r.length)) < 1e-3
 		for _, s := range r.spans {
 			lag := step - 1 - s.version
 			*at(&a.lag, max(0, lag)) += s.tokens
@@ -118,6 +124,7 @@ func (a *account) trained(step int, _ contract.GroupRef, u *unit) {
 	}
 	*at(&a.oldest, max(0, oldest))++
 	a.steps[step].lagMean += sum / tokens / float64(a.o.Spec.BatchProblems)
+	return whole
 }
 
 func (a *account) record(l record.Ledger) {
@@ -138,6 +145,9 @@ func (a *account) overhead(d time.Duration) {
 }
 
 func (a *account) history(e virtual.Execution) {
+	if a.closed != nil {
+		a.closed(e)
+	}
 	h := a.kinds[e.Type]
 	if h == nil {
 		h = &history{}

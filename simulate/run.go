@@ -107,12 +107,16 @@ type HistoryRow struct {
 // Run simulates one run from start to end. Watch, if not nil, is called whenever a run of the loop's chain has ended, with the
 // steps that are done. Errors: Invalid options, Infrastructure if the simulated run fails, Internal, and the error of ctx.
 func Run(ctx context.Context, o Options, watch func(step int)) (Result, error) {
+	return run(ctx, o, watch, nil)
+}
+
+func run(ctx context.Context, o Options, watch func(step int), closed func(virtual.Execution)) (Result, error) {
 	if err := o.Check(); err != nil {
 		return Result{}, err
 	}
 	o.Spec.RunKey = contract.RunKey{Run: runName, Lineage: "l0"}
 	w := newWorld(&o)
-	w.acct.watch = watch
+	w.acct.watch, w.acct.closed = watch, closed
 	if err := w.drive(ctx); err != nil {
 		return Result{}, err
 	}

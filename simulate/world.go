@@ -170,7 +170,7 @@ func (w *world) generate(a *virtual.Attempt, q contract.GenerateRequest) {
 		}
 		w.units[key] = u
 		if u.group {
-			w.acct.submitted(q.Group, u)
+			w.acct.submitted(u)
 		}
 	}
 	j := &job{attempt: a, unit: u}
@@ -246,7 +246,9 @@ func (w *world) seal(a *virtual.Attempt, q contract.SealBatchRequest) {
 			u := w.units[g.Unit()]
 			res.Groups = append(res.Groups, g.N)
 			w.ready[q.Step] = max(w.ready[q.Step], u.judged)
-			w.acct.trained(q.Step, g, u)
+			if !w.acct.trained(q.Step, u) {
+				w.err = fault.New(fault.Internal, "simulate", "group %d was trained without all its tokens", g.N)
+			}
 			delete(w.units, g.Unit())
 		}
 		w.acct.record(q.Ledger)

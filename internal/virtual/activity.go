@@ -26,6 +26,26 @@ type Attempt struct {
 	task  *activityTask
 	open  bool
 	taken bool
+	// bounds are the time-outs that run.
+	bounds []*event
+}
+
+// over ends the attempt and its time-outs.
+func (a *Attempt) over() {
+	a.open = false
+	for _, e := range a.bounds {
+		a.task.s.stop(e)
+	}
+	a.bounds = nil
+}
+
+// within gives the attempt up after d, if it is open then.
+func (a *Attempt) within(d time.Duration, kind enumspb.TimeoutType) {
+	a.bounds = append(a.bounds, a.task.s.after(d, func() {
+		if a.open && !(kind == enumspb.TIMEOUT_TYPE_SCHEDULE_TO_START && a.taken) {
+			a.task.timedOut(a, kind)
+		}
+	}))
 }
 
 // activityTask is one activity over all its attempts.
@@ -63,18 +83,10 @@ func (t *activityTask) attempt(number int) {
 	}
 	t.x.activities[t.scheduled] = a
 	if wait := t.q.GetScheduleToStartTimeout().AsDuration(); wait > 0 {
-		t.s.After(wait, func() {
-			if a.open && !a.taken {
-				t.timedOut(a, enumspb.TIMEOUT_TYPE_SCHEDULE_TO_START)
-			}
-		})
+		a.within(wait, enumspb.TIMEOUT_TYPE_SCHEDULE_TO_START)
 	}
 	if all := t.q.GetScheduleToCloseTimeout().AsDuration(); all > 0 {
-		t.s.After(t.at+all-t.s.now, func() {
-			if a.open {
-				t.timedOut(a, enumspb.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE)
-			}
-		})
+		a.within(t.at+all-t.s.now, enumspb.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE)
 	}
 	t.s.After(t.s.o.Hop, func() {
 		if a.open {
@@ -93,11 +105,7 @@ func (a *Attempt) Take() {
 	}
 	a.taken = true
 	if run := a.task.q.GetStartToCloseTimeout().AsDuration(); run > 0 {
-		a.task.s.After(run, func() {
-			if a.open {
-				a.task.timedOut(a, enumspb.TIMEOUT_TYPE_START_TO_CLOSE)
-			}
-		})
+		a.within(run, enumspb.TIMEOUT_TYPE_START_TO_CLOSE)
 	}
 }
 
@@ -142,12 +150,8 @@ func (a *Attempt) Fail(kind, message string, final bool) {
 
 // Lost says that the worker has died: the server notices when the heartbeat is overdue.
 func (a *Attempt) Lost() {
-	if wait := a.task.q.GetHeartbeatTimeout().AsDuration(); wait > 0 {
-		a.task.s.After(wait, func() {
-			if a.open {
-				a.task.timedOut(a, enumspb.TIMEOUT_TYPE_HEARTBEAT)
-			}
-		})
+	if wait := a.task.q.GetHeartbeatTimeout().AsDuration(); wait > 0 && a.open {
+		a.within(wait, enumspb.TIMEOUT_TYPE_HEARTBEAT)
 	}
 }
 
@@ -196,7 +200,7 @@ func (t *activityTask) again(a *Attempt, f *failurepb.Failure) bool {
 	if all := t.q.GetScheduleToCloseTimeout().AsDuration(); all > 0 && t.s.now+pause >= t.at+all {
 		return false
 	}
-	a.open = false
+	a.over()
 	t.last = f
 	waiting := &Attempt{open: true, task: t} // what a cancel meets in the meantime
 	t.x.activities[t.scheduled] = waiting
@@ -220,7 +224,7 @@ func (t *activityTask) settle(a *Attempt) int64 {
 }
 
 func (t *activityTask) forget(a *Attempt) {
-	a.open = false
+	a.over()
 	delete(t.x.activities, t.scheduled)
 }
 

@@ -146,7 +146,7 @@ func (s *Server) continueAsNew(x *execution, by int64, c *commandpb.ContinueAsNe
 
 func (s *Server) startTimer(x *execution, by int64, c *commandpb.Command) {
 	q := c.GetStartTimerCommandAttributes()
-	t := &timer{open: true}
+	t := &timer{}
 	t.started = s.add(x, &historypb.HistoryEvent{
 		EventType: enumspb.EVENT_TYPE_TIMER_STARTED, UserMetadata: c.GetUserMetadata(),
 		Attributes: &historypb.HistoryEvent_TimerStartedEventAttributes{TimerStartedEventAttributes: &historypb.TimerStartedEventAttributes{
@@ -154,11 +154,7 @@ func (s *Server) startTimer(x *execution, by int64, c *commandpb.Command) {
 		}},
 	})
 	x.timers[q.GetTimerId()] = t
-	s.After(q.GetStartToFireTimeout().AsDuration(), func() {
-		if !t.open || x.closed {
-			return
-		}
-		t.open = false
+	t.event = s.after(q.GetStartToFireTimeout().AsDuration(), func() {
 		delete(x.timers, q.GetTimerId())
 		s.tell(x, &historypb.HistoryEvent{
 			EventType: enumspb.EVENT_TYPE_TIMER_FIRED,
@@ -175,7 +171,7 @@ func (s *Server) cancelTimer(x *execution, by int64, q *commandpb.CancelTimerCom
 		s.fail("%s %s cancels a timer that it has not", x.kind, x.id)
 		return
 	}
-	t.open = false
+	s.stop(t.event)
 	delete(x.timers, q.GetTimerId())
 	s.add(x, &historypb.HistoryEvent{
 		EventType: enumspb.EVENT_TYPE_TIMER_CANCELED,

@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	commonpb "go.temporal.io/api/common/v1"
@@ -26,6 +27,9 @@ const (
 	suggestEvents = 4096
 	suggestBytes  = 4 << 20
 )
+
+// answerWithin is how long a worker may take for one workflow task, in real time. A task takes about a millisecond.
+const answerWithin = 5 * time.Minute
 
 // World plays the activities. Its methods are called by the loop of the server, one at a time.
 type World interface {
@@ -52,6 +56,7 @@ type Execution struct {
 	Message  string // of the failure
 	Next     []byte // input of the run that follows, as JSON, if the outcome is continued
 	Result   []byte // as JSON, if the outcome is completed
+	History  []*historypb.HistoryEvent
 }
 
 // Server is a Temporal server in virtual time. Its methods may be called from Run's goroutine only (a World's methods and
@@ -62,6 +67,7 @@ type Server struct {
 	seq     uint64
 	queue   events
 	open    map[string]*execution // by workflow id
+	number  uint32                // of the server in this process
 	runs    int
 	largest map[string]int
 	failed  error
@@ -79,10 +85,13 @@ type answer struct {
 	failed *workflowservice.RespondWorkflowTaskFailedRequest
 }
 
+// servers counts the servers of the process: the SDK has one cache for all workers, by run id.
+var servers atomic.Uint32
+
 // New makes a server. It does nothing before Run.
 func New(o Options) *Server {
 	return &Server{
-		o: o, open: map[string]*execution{}, largest: map[string]int{},
+		o: o, number: servers.Add(1), open: map[string]*execution{}, largest: map[string]int{},
 		tasks: make(chan *workflowservice.PollWorkflowTaskQueueResponse), answers: make(chan answer), stopped: make(chan struct{}),
 	}
 }
@@ -97,9 +106,20 @@ func (s *Server) Largest() map[string]int { return s.largest }
 func (s *Server) Counts() (tasks, events int) { return s.tasksDone, s.eventsDone }
 
 // After calls f when d has passed; functions of one instant run in the order of their calls.
-func (s *Server) After(d time.Duration, f func()) {
+func (s *Server) After(d time.Duration, f func()) { s.after(d, f) }
+
+func (s *Server) after(d time.Duration, f func()) *event {
 	s.seq++
-	heap.Push(&s.queue, event{at: s.now + max(d, 0), seq: s.seq, f: f})
+	e := &event{at: s.now + max(d, 0), seq: s.seq, f: f}
+	heap.Push(&s.queue, e)
+	return e
+}
+
+// stop takes an event off the queue, if it is there still.
+func (s *Server) stop(e *event) {
+	if e.place >= 0 {
+		heap.Remove(&s.queue, e.place)
+	}
 }
 
 // Start starts a workflow with one input, given as JSON. It begins to run in Run.
@@ -117,7 +137,7 @@ func (s *Server) Run(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		e, ok := heap.Pop(&s.queue).(event)
+		e, ok := heap.Pop(&s.queue).(*event)
 		if !ok {
 			break // the heap holds nothing else
 		}
@@ -178,7 +198,7 @@ type execution struct {
 
 type timer struct {
 	started int64
-	open    bool
+	event   *event
 }
 
 // ref names x to others.
@@ -199,7 +219,7 @@ type start struct {
 func (s *Server) begin(b start) *execution {
 	s.runs++
 	x := &execution{
-		id: b.id, run: fmt.Sprintf("%08x-0000-4000-8000-%012x", s.runs>>16, s.runs), kind: b.kind, queue: b.queue,
+		id: b.id, run: fmt.Sprintf("%08x-0000-4000-8000-%012x", s.number, s.runs), kind: b.kind, queue: b.queue,
 		parent: b.parent, initiated: b.initiated, activities: map[int64]*Attempt{}, timers: map[string]*timer{},
 	}
 	x.first = x.run
@@ -254,7 +274,7 @@ func (s *Server) wake(x *execution) {
 	})
 	at := s.time()
 	s.seq++
-	heap.Push(&s.queue, event{at: s.now + s.o.Hop, seq: s.seq, ctx: func(ctx context.Context) { s.task(ctx, x, at) }})
+	heap.Push(&s.queue, &event{at: s.now + s.o.Hop, seq: s.seq, ctx: func(ctx context.Context) { s.task(ctx, x, at) }})
 }
 
 // tell adds an event and wakes x; to an execution that has ended it says nothing.
@@ -301,6 +321,8 @@ func (s *Server) task(ctx context.Context, x *execution, scheduledAt *timestampp
 		s.tasksDone++
 		s.completed(x, scheduled, started, a.done)
 	case <-ctx.Done():
+	case <-time.After(answerWithin):
+		s.fail("the worker did not answer a workflow task of %s %s", x.kind, x.id)
 	}
 }
 
@@ -327,12 +349,15 @@ func (s *Server) completed(x *execution, scheduled, started int64, q *workflowse
 func (s *Server) close(x *execution, end Execution) {
 	x.closed = true
 	for _, a := range x.activities {
-		a.open = false
+		a.over()
+	}
+	for _, t := range x.timers {
+		s.stop(t.event)
 	}
 	if s.open[x.id] == x {
 		delete(s.open, x.id)
 	}
-	end.ID, end.Type, end.Events, end.Bytes = x.id, x.kind, len(x.events), x.bytes
+	end.ID, end.Type, end.Events, end.Bytes, end.History = x.id, x.kind, len(x.events), x.bytes, x.events
 	x.events = nil
 	s.o.World.Closed(end)
 }
@@ -356,24 +381,30 @@ func firstData(p *commonpb.Payloads) []byte {
 
 // event is a function at an instant.
 type event struct {
-	at  time.Duration
-	seq uint64
-	f   func()
-	ctx func(context.Context) // instead of f
+	at    time.Duration
+	seq   uint64
+	f     func()
+	ctx   func(context.Context) // instead of f
+	place int                   // in the heap, -1 outside
 }
 
 // events is a heap, ordered by time and then by age.
-type events []event
+type events []*event
 
 func (e events) Len() int { return len(e) }
 func (e events) Less(i, j int) bool {
 	return e[i].at < e[j].at || e[i].at == e[j].at && e[i].seq < e[j].seq
 }
-func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
+
+func (e events) Swap(i, j int) {
+	e[i], e[j] = e[j], e[i]
+	e[i].place, e[j].place = i, j
+}
 
 // Push is heap's.
 func (e *events) Push(v any) {
-	if one, ok := v.(event); ok {
+	if one, ok := v.(*event); ok {
+		one.place = len(*e)
 		*e = append(*e, one)
 	}
 }
@@ -382,7 +413,8 @@ func (e *events) Push(v any) {
 func (e *events) Pop() any {
 	old := *e
 	last := old[len(old)-1]
-	old[len(old)-1] = event{}
+	old[len(old)-1] = nil
 	*e = old[:len(old)-1]
+	last.place = -1
 	return last
 }
