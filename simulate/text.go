@@ -109,6 +109,15 @@ func SweepTable(cases []Case) (heads []string, cells [][]string) {
 	return heads, cells
 }
 
+// assumptions are those of the first case; in a sweep a line says so.
+func assumptions(cases []Case) []Row {
+	list := cases[0].Options.Assumptions()
+	if len(cases) > 1 {
+		list = append(list, Row{"", "(of the first line of the table; what is swept stands in the table)"})
+	}
+	return list
+}
+
 // Text is the whole outcome for a terminal.
 func Text(cases []Case) string {
 	var b strings.Builder
@@ -118,7 +127,7 @@ func Text(cases []Case) string {
 		}
 		b.WriteByte('\n')
 	}
-	rows(cases[0].Options.Assumptions())
+	rows(assumptions(cases))
 	if len(cases) > 1 {
 		heads, cells := SweepTable(cases)
 		b.WriteString(aligned(heads, cells, len(cases[0].Settings)))

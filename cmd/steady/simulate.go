@@ -67,17 +67,20 @@ func (c *simulateCmd) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
-	if c.HTML != "" {
-		f, err := os.OpenFile(c.HTML, os.O_WRONLY|os.O_CREATE, 0o644) //nolint:gosec // a page is for everybody
-		if err != nil {
+	var page *os.File
+	if c.HTML != "" { // before the time is spent
+		if page, err = os.OpenFile(c.HTML, os.O_WRONLY|os.O_CREATE, 0o644); err != nil { //nolint:gosec // a page is for everybody
 			return fault.New(fault.Invalid, "", "--html: %w", err).WithHint("name a file that can be written")
 		}
-		if err := f.Close(); err != nil {
-			return fault.New(fault.Invalid, "", "--html: %w", err)
-		}
+		defer page.Close() //nolint:errcheck // closed below; this is for the returns before
 	}
 	if err := c.simulate(ctx, s, cases); err != nil {
 		return err
+	}
+	if page != nil {
+		if err := c.write(page, cases); err != nil {
+			return err
+		}
 	}
 	text := []byte(simulate.Text(cases))
 	if c.JSON {
@@ -88,6 +91,45 @@ func (c *simulateCmd) Run(ctx context.Context, s *streams) error {
 	}
 	_, err = s.out.Write(text)
 	return err
+}
+
+// write replaces the page.
+func (c *simulateCmd) write(page *os.File, cases []simulate.Case) error {
+	if err := page.Truncate(0); err != nil {
+		return fault.New(fault.Invalid, "", "--html: %w", err)
+	}
+	if err := simulate.WritePage(page, "steady simulate "+c.words(), cases); err != nil {
+		return err
+	}
+	if err := page.Close(); err != nil {
+		return fault.New(fault.Busy, "", "--html: %w", err)
+	}
+	return nil
+}
+
+// words are the flags that decide, for the page.
+func (c *simulateCmd) words() string {
+	parts := []string{}
+	add := func(name string, values ...string) {
+		for _, v := range values {
+			parts = append(parts, name+" "+v)
+		}
+	}
+	if c.Recipe != "" {
+		add("--recipe", c.Recipe)
+	}
+	add("-f", c.File...)
+	add("--set", c.Set...)
+	add("--steps", fmt.Sprint(c.Steps))
+	add("--rollout-workers", fmt.Sprint(c.RolloutWorkers))
+	add("--slots", fmt.Sprint(c.Slots))
+	add("--tokens-per-second", c.TokensPerSecond)
+	add("--update-seconds", fmt.Sprint(c.UpdateSeconds))
+	add("--lengths", c.Lengths)
+	add("--failures", fmt.Sprint(c.Failures))
+	add("--seed", fmt.Sprint(c.Seed))
+	add("--sweep", c.Sweep...)
+	return strings.Join(parts, " ")
 }
 
 // simulate runs the cases, as many at once as there are cores, and says now and then how far it is.

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
@@ -13,6 +14,7 @@ type series struct {
 	class string // of its colour and dash
 	steps []int
 	vals  []*float64
+	x     string // what steps are; empty for steps
 }
 
 // chart is what the template draws. Coordinates are in user units of the view box, formatted.
@@ -240,7 +242,7 @@ func joined(s series) series {
 		return s
 	}
 	width := (n + maxPoints - 1) / maxPoints
-	out := series{name: s.name, class: s.class}
+	out := series{name: s.name, class: s.class, x: s.x}
 	for i := 0; i < n; i += width {
 		sum, count := 0.0, 0
 		for _, v := range s.vals[i:min(i+width, n)] {
@@ -282,7 +284,7 @@ func trace(s series, u unit, x, y func(float64) float64) (l line, newest string)
 		if alone || len(s.vals) <= maxVisible {
 			class = "p"
 		}
-		title := fmt.Sprintf("step %s: %s", integer(s.steps[i]), newest)
+		title := fmt.Sprintf("%s %s: %s", cmp.Or(s.x, "step"), integer(s.steps[i]), newest)
 		if s.name != "" {
 			title = s.name + ", " + title
 		}

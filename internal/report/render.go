@@ -8,12 +8,13 @@ import (
 	"github.com/steadyrl/steady/internal/fault"
 )
 
-//go:embed page.html style.css
+//go:embed page.html sheet.html style.css
 var assets embed.FS
 
 var (
-	pageTemplate = template.Must(template.ParseFS(assets, "page.html"))
-	pageStyle    = template.CSS(mustRead("style.css")) //nolint:gosec // our own style sheet, a constant
+	pageTemplate  = template.Must(template.ParseFS(assets, "page.html"))
+	sheetTemplate = template.Must(template.ParseFS(assets, "sheet.html", "page.html")) // the chart is the page's
+	pageStyle     = template.CSS(mustRead("style.css"))                                //nolint:gosec // our own style sheet, a constant
 )
 
 func mustRead(name string) string {

@@ -55,6 +55,19 @@ var rules = []rule{
 		why:    "domain code is usable and testable without Temporal; contract and the SDK's log adapter are the seams",
 	},
 	{
+		from: []string{"./simulate"},
+		ban: []string{
+			"./activities", "./workers", "./config", "./internal/engine/cpu/...", "./internal/engine/ref/...",
+			"./internal/learner", "./internal/policy",
+		},
+		why: "a simulation drives the workflows against a model; no machine's code takes part",
+	},
+	{
+		from: []string{"./workflows", "./activities", "./workers"},
+		ban:  []string{"./simulate", "./internal/virtual"},
+		why:  "what runs in earnest does not know the simulation",
+	},
+	{
 		from: []string{"./internal/..."},
 		ban:  []string{"./config", "./workflows", "./activities", "./workers", "./cmd/..."},
 		why:  "domain packages have their own small options; arrows point down only",
