@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 the SDK finds its own signals and cancel requests by the field Control
+
 package virtual
 
 import (

@@ -331,7 +331,7 @@ func (s *Server) completed(x *execution, scheduled, started int64, q *workflowse
 		EventType: enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED,
 		Attributes: &historypb.HistoryEvent_WorkflowTaskCompletedEventAttributes{WorkflowTaskCompletedEventAttributes: &historypb.WorkflowTaskCompletedEventAttributes{
 			ScheduledEventId: scheduled, StartedEventId: started, Identity: q.GetIdentity(), SdkMetadata: q.GetSdkMetadata(),
-			MeteringMetadata: q.GetMeteringMetadata(), WorkerVersion: q.GetWorkerVersionStamp(),
+			MeteringMetadata: q.GetMeteringMetadata(),
 		}},
 	})
 	if len(q.GetMessages()) > 0 {
