@@ -135,7 +135,7 @@ func (c *simulateCmd) words() string {
 // simulate runs the cases, as many at once as there are cores, and says now and then how far it is.
 func (c *simulateCmd) simulate(ctx context.Context, s *streams, cases []simulate.Case) error {
 	debug.SetGCPercent(400) // most of the garbage is that of one workflow task
-	var g errgroup.Group
+	g, ctx := errgroup.WithContext(ctx) // the first error ends the others
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	began := time.Now()
 	for i := range cases {
@@ -151,6 +151,9 @@ func (c *simulateCmd) simulate(ctx context.Context, s *streams, cases []simulate
 					next += max(1, all/10)
 				}
 			})
+			if err != nil && len(cases) > 1 {
+				return fmt.Errorf("with %s: %w", settingsText(cases[i].Settings), err)
+			}
 			return err
 		})
 	}

@@ -4,6 +4,9 @@ import (
 	"container/heap"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -151,10 +154,29 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.failed != nil {
 		return s.failed
 	}
-	for _, x := range s.open {
-		return fault.New(fault.Internal, "virtual.Run", "%d executions wait for what never comes, among them %s %s", len(s.open), x.kind, x.id)
+	return s.stuck()
+}
+
+// stuck is nil if no execution is open, else an error that says what each of the first ones waits for.
+func (s *Server) stuck() error {
+	const shown = 4
+	var lines []string
+	for _, id := range slices.Sorted(maps.Keys(s.open)) {
+		if len(lines) == shown {
+			break
+		}
+		x := s.open[id]
+		line := fmt.Sprintf("%s %s after %d events, the last %s", x.kind, id, len(x.events), x.events[len(x.events)-1].GetEventType())
+		for _, n := range slices.Sorted(maps.Keys(x.activities)) {
+			a := x.activities[n]
+			line += fmt.Sprintf(", %s attempt %d (open %v, taken %v)", a.task.q.GetActivityType().GetName(), a.Number, a.open, a.taken)
+		}
+		lines = append(lines, line)
 	}
-	return nil
+	if len(lines) == 0 {
+		return nil
+	}
+	return fault.New(fault.Internal, "virtual.Run", "%d executions wait for what never comes: %s", len(s.open), strings.Join(lines, "; "))
 }
 
 func (s *Server) fail(format string, args ...any) {
