@@ -122,6 +122,16 @@ func (l *loop) listen() {
 	})
 }
 
+// settle lets the listener run once. A message that came with the task in hand may be with its selector already, where drain
+// does not find it: without this it would be lost with the run of the chain.
+func (l *loop) settle() error {
+	waited := false
+	return workflow.Await(l.ctx, func() bool {
+		defer func() { waited = true }()
+		return waited
+	})
+}
+
 func (l *loop) drain() {
 	drain(l.groupDone(), l.applyDone)
 	drain(l.control(), l.applyControl)

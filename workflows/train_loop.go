@@ -335,7 +335,14 @@ func (l *loop) continueAsNew() error {
 	if err := l.awaitValidation(); err != nil {
 		return err
 	}
-	for l.drain(); len(l.notes) > 0; l.drain() {
+	for {
+		if err := l.settle(); err != nil {
+			return err
+		}
+		l.drain()
+		if len(l.notes) == 0 {
+			break
+		}
 		l.tellNotes()
 	}
 	return workflow.NewContinueAsNewError(l.ctx, contract.TrainLoop, contract.LoopInput{Spec: l.spec, State: l.st})
