@@ -303,3 +303,16 @@ func TestRun_canBeInterrupted(t *testing.T) {
 		t.Errorf("error %v, want that of the context", err)
 	}
 }
+
+// With a slow server messages meet the loop at every moment: while it notes a fault, or in the task with which it continues as
+// new. A group that reports then must not be forgotten: the run would wait for it for ever.
+func TestRun_aReportIsKeptAtWhateverMomentItComes(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(6) {
+		o := hard(t, 25)
+		o.Seed, o.Hop, o.Failures, o.Slots, o.Spec.Threshold = seed, 8*time.Second, 0.2, 64, 8
+		if r := run(t, o); r.Trained != 25*4 {
+			t.Errorf("seed %d: %d groups trained", seed, r.Trained)
+		}
+	}
+}
