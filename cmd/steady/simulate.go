@@ -134,7 +134,7 @@ func (c *simulateCmd) words() string {
 
 // simulate runs the cases, as many at once as there are cores, and says now and then how far it is.
 func (c *simulateCmd) simulate(ctx context.Context, s *streams, cases []simulate.Case) error {
-	debug.SetGCPercent(400) // most of the garbage is that of one workflow task
+	debug.SetGCPercent(400)             // most of the garbage is that of one workflow task
 	g, ctx := errgroup.WithContext(ctx) // the first error ends the others
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	began := time.Now()
