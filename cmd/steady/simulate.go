@@ -16,7 +16,7 @@ import (
 
 	"github.com/steadyrl/steady/activities"
 	"github.com/steadyrl/steady/internal/fault"
-	"github.com/steadyrl/steady/simulate"
+	"github.com/steadyrl/steady/cmd/steady/internal/simulate"
 )
 
 // mostCases bounds a sweep, and mostTogether the steps of all its cases.

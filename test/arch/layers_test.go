@@ -55,7 +55,7 @@ var rules = []rule{
 		why:    "domain code is usable and testable without Temporal; contract and the SDK's log adapter are the seams",
 	},
 	{
-		from: []string{"./simulate"},
+		from: []string{"./cmd/steady/internal/simulate"},
 		ban: []string{
 			"./activities", "./workers", "./config", "./internal/engine/cpu/...", "./internal/engine/ref/...",
 			"./internal/learner", "./internal/policy",
@@ -64,7 +64,7 @@ var rules = []rule{
 	},
 	{
 		from: []string{"./workflows", "./activities", "./workers"},
-		ban:  []string{"./simulate", "./internal/virtual"},
+		ban:  []string{"./cmd/steady/internal/simulate", "./internal/virtual"},
 		why:  "what runs in earnest does not know the simulation",
 	},
 	{

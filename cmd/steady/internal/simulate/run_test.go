@@ -15,7 +15,7 @@ import (
 
 	"github.com/steadyrl/steady/internal/contract"
 	"github.com/steadyrl/steady/internal/fault"
-	"github.com/steadyrl/steady/simulate"
+	"github.com/steadyrl/steady/cmd/steady/internal/simulate"
 )
 
 // options are those of a small run: 4 problems of 2 responses, 2 workers.

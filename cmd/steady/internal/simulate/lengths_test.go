@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/steadyrl/steady/internal/fault"
-	"github.com/steadyrl/steady/simulate"
+	"github.com/steadyrl/steady/cmd/steady/internal/simulate"
 )
 
 func TestLengths_haveTheirMeanAndStayInBounds(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/steadyrl/steady/internal/contract"
 	"github.com/steadyrl/steady/internal/virtual"
-	"github.com/steadyrl/steady/simulate"
+	"github.com/steadyrl/steady/cmd/steady/internal/simulate"
 	"github.com/steadyrl/steady/workflows"
 )
 
