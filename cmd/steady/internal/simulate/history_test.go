@@ -57,7 +57,7 @@ func TestHistories_areThoseOfAServer(t *testing.T) {
 		}
 	}
 
-	f, err := os.Open(filepath.Join("..", "workflows", "testdata", "histories", "rollout_group.json"))
+	f, err := os.Open(filepath.Join("..", "..", "..", "..", "workflows", "testdata", "histories", "rollout_group.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
