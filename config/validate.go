@@ -55,6 +55,7 @@ const (
 	mostResponses = 1024    // to one problem
 	mostProblems  = 4096    // of a batch: one message names them all
 	mostLag       = 1000    // steps
+	mostOpen      = 1000    // groups in flight: the server allows a workflow 2,000 children that have not ended
 )
 
 func atMost(c *checker, key string, got, most int) {
@@ -63,6 +64,11 @@ func atMost(c *checker, key string, got, most int) {
 
 func positive[T int | float64 | Duration | Bytes](c *checker, key string, got T) {
 	c.want(got > 0, key, "must be greater than 0", got)
+}
+
+// temperature wants one that divides logits to numbers.
+func temperature(c *checker, key string, got float64) {
+	c.want(got >= 1e-3 && got <= 1e3, key, "must be at least 0.001 and at most 1000", got)
 }
 
 // Validate reports every rule that c breaks, one a line, as one error of kind Invalid: "key: rule, got value (from
@@ -168,6 +174,13 @@ func (c *Config) checkRollout(v *checker) {
 	atMost(v, "rollout.staleness_threshold", r.StalenessThreshold, mostLag)
 	v.want(c.Mode != "async" || r.Prefill < r.StalenessThreshold, "rollout.prefill",
 		fmt.Sprintf("must be smaller than rollout.staleness_threshold (%d), or every group is too old when its turn comes", r.StalenessThreshold), r.Prefill)
+	prefill := 0
+	if c.Mode == "async" {
+		prefill = max(min(r.Prefill, mostLag), 0)
+	}
+	if open := (prefill + 1) * max(min(r.BatchProblems, mostProblems), 0); open > mostOpen {
+		v.want(false, "rollout.batch_problems", fmt.Sprintf("times (rollout.prefill + 1) must be at most %d groups in flight, they are %d", mostOpen, open), r.BatchProblems)
+	}
 	v.oneOf("rollout.staleness_policy", r.StalenessPolicy, "drop", "wait", "cancel_early")
 	atLeast(v, "rollout.fault_window", r.FaultWindow, 1)
 	atMost(v, "rollout.fault_window", r.FaultWindow, mostLag)
@@ -182,10 +195,10 @@ func (c *Config) checkRollout(v *checker) {
 	v.want(r.MaxTotal > r.MaxPrompt && r.MaxTotal <= r.MaxPrompt+r.MaxResponse, "rollout.max_total",
 		fmt.Sprintf("must be more than max_prompt (%d) and at most max_prompt + max_response (%d)", r.MaxPrompt, r.MaxPrompt+r.MaxResponse), r.MaxTotal)
 	atLeast(v, "rollout.tool_output_limit", r.ToolOutputLimit, 1)
-	positive(v, "rollout.temperature", r.Temperature)
+	temperature(v, "rollout.temperature", r.Temperature)
 	atLeast(v, "rollout.top_k_record", r.TopKRecord, 0)
 	atLeast(v, "rollout.flush_interval", r.FlushInterval, Duration(100_000_000))
-	positive(v, "validation.temperature", c.Validation.Temperature)
+	temperature(v, "validation.temperature", c.Validation.Temperature)
 	atLeast(v, "validation.chunk", c.Validation.Chunk, 1)
 }
 

@@ -28,9 +28,10 @@ func (l *loop) fill(t, ahead, old int) error {
 	return l.submit(t, (l.prefill()+ahead)*l.spec.BatchProblems-len(l.st.Open))
 }
 
-// submit sends out n fresh groups with tag t, but never more than the steps that are not sealed can use.
+// submit sends out n fresh groups with tag t, but never more than the steps that are not sealed can use, nor more than the server
+// bears at once.
 func (l *loop) submit(t, n int) error {
-	n = min(n, (l.last()-l.sealed)*l.spec.BatchProblems-len(l.st.Open))
+	n = min(n, (l.last()-l.sealed)*l.spec.BatchProblems-len(l.st.Open), max(mostOpen, l.spec.BatchProblems)-len(l.st.Open))
 	var started []workflow.Future
 	for range max(n, 0) {
 		g := l.nextGroup(t)

@@ -93,6 +93,7 @@ func settingsLine(s contract.Settings) string {
 // Bounds of settings, as those of the configuration.
 const (
 	mostThreshold = 1000 // steps
+	mostOpen      = 1000 // groups in flight; the server allows a workflow 2,000 children that have not ended
 	mostRate      = 1.0  // far above any rate that trains
 )
 
@@ -139,6 +140,10 @@ func (r *run) checkPrefill(q contract.PrefillRequest) error {
 	t := r.spec.Threshold
 	if r.settings.Threshold > 0 {
 		t = r.settings.Threshold
+	}
+	if open := (*q.Prefill + 1) * r.spec.BatchProblems; *q.Prefill >= 0 && (*q.Prefill > mostOpen || open > mostOpen) {
+		return r.refuse(true, fmt.Sprintf("set_prefill: prefill %d means more groups in flight than the %d that are allowed; with %d problems in a batch it is at most %d",
+			*q.Prefill, mostOpen, r.spec.BatchProblems, max(mostOpen/max(r.spec.BatchProblems, 1)-1, 0)))
 	}
 	return r.refuse(*q.Prefill < 0 || *q.Prefill >= t, fmt.Sprintf("set_prefill: prefill must be at least 0 and smaller than the threshold (%d), got %d", t, *q.Prefill))
 }

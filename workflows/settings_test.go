@@ -63,8 +63,9 @@ func TestTrainRun_updatesOfSettings(t *testing.T) {
 		"a prefill of nothing":          {update: contract.UpdatePrefill, input: `{"prefill": 0}`, want: contract.Control{Prefill: number(0)}},
 		"no prefill":                    {update: contract.UpdatePrefill, input: `{}`, refused: `want {"prefill": N}`},
 		"a prefill up to the threshold": {update: contract.UpdatePrefill, input: `{"prefill": 4}`, refused: "smaller than the threshold (4)"},
-		"a negative prefill":            {update: contract.UpdatePrefill, input: `{"prefill": -1}`, refused: "at least 0"},
-		"a prefill in mode sync":        {update: contract.UpdatePrefill, input: `{"prefill": 3}`, mode: "sync", refused: "in mode sync"},
+		"a prefill for more groups than the server bears": {update: contract.UpdatePrefill, input: `{"prefill": 100000}`, refused: "more groups in flight than the 1000"},
+		"a negative prefill":                              {update: contract.UpdatePrefill, input: `{"prefill": -1}`, refused: "at least 0"},
+		"a prefill in mode sync":                          {update: contract.UpdatePrefill, input: `{"prefill": 3}`, mode: "sync", refused: "in mode sync"},
 	} {
 		for _, paused := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s paused=%v", name, paused), func(t *testing.T) {

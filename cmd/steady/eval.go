@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -126,6 +127,8 @@ func (c *evalRunCmd) Run(ctx context.Context, s *streams) error {
 			c.K = append(c.K, c.Samples)
 		}
 	}
+	slices.Sort(c.K)
+	c.K = slices.Compact(c.K)
 	set, data, err := c.problems(ctx)
 	if err != nil {
 		return err
@@ -225,7 +228,8 @@ func (c *evalRunCmd) configuration() (*config.Config, error) {
 	}
 	open, err := cfg.Examine(sources)
 	if err != nil {
-		return nil, err
+		return nil, fault.New(fault.Invalid, "", "%w", err).
+			WithHint("change these keys with --temperature, --seed, --max-response or --assign, or in the file of -f; `steady config print` shows every key with its meaning")
 	}
 	for _, line := range open { // what only a run needs is not asked for
 		if strings.HasPrefix(line, "rollout.") || strings.HasPrefix(line, "sandbox.") {

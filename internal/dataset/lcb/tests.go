@@ -83,7 +83,7 @@ func (e eachError) Unwrap() error { return e.error }
 
 // list reads a JSON list of tests and wants nothing behind it.
 func list(r io.Reader, each func(Test) error) error {
-	err := elements(json.NewDecoder(r), each)
+	err := elements(json.NewDecoder(&oneBlank{r: r}), each)
 	if own, ok := errors.AsType[eachError](err); ok {
 		return own.error
 	}
@@ -91,6 +91,38 @@ func list(r io.Reader, each func(Test) error) error {
 		return bad("%w", err)
 	}
 	return nil
+}
+
+// oneBlank leaves one of several blanks between the parts of a JSON text: the decoder reads a run of them again with every piece that comes, and a
+// cell of some kilobytes can inflate to gigabytes of blanks.
+type oneBlank struct {
+	r                        io.Reader
+	text, escaped, lastBlank bool
+}
+
+func (o *oneBlank) Read(p []byte) (int, error) {
+	for {
+		n, err := o.r.Read(p)
+		kept := p[:0]
+		for _, c := range p[:n] {
+			blank := !o.text && (c == ' ' || c == '\t' || c == '\n' || c == '\r')
+			if !blank || !o.lastBlank {
+				kept = append(kept, c)
+			}
+			o.lastBlank = blank
+			switch {
+			case o.escaped:
+				o.escaped = false
+			case o.text && c == '\\':
+				o.escaped = true
+			case c == '"':
+				o.text = !o.text
+			}
+		}
+		if len(kept) > 0 || err != nil || len(p) == 0 {
+			return len(kept), err
+		}
+	}
 }
 
 func elements(dec *json.Decoder, each func(Test) error) error {
