@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/steadyrl/steady/activities"
-	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/cmd/steady/internal/simulate"
+	"github.com/steadyrl/steady/internal/fault"
 )
 
 // mostCases bounds a sweep, and mostTogether the steps of all its cases.

@@ -12,9 +12,9 @@ import (
 	"go.temporal.io/sdk/workflow"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/steadyrl/steady/cmd/steady/internal/simulate"
 	"github.com/steadyrl/steady/internal/contract"
 	"github.com/steadyrl/steady/internal/virtual"
-	"github.com/steadyrl/steady/cmd/steady/internal/simulate"
 	"github.com/steadyrl/steady/workflows"
 )
 

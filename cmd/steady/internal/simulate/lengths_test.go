@@ -5,8 +5,8 @@ import (
 	"math"
 	"testing"
 
-	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/cmd/steady/internal/simulate"
+	"github.com/steadyrl/steady/internal/fault"
 )
 
 func TestLengths_haveTheirMeanAndStayInBounds(t *testing.T) {

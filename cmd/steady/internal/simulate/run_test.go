@@ -13,9 +13,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/steadyrl/steady/cmd/steady/internal/simulate"
 	"github.com/steadyrl/steady/internal/contract"
 	"github.com/steadyrl/steady/internal/fault"
-	"github.com/steadyrl/steady/cmd/steady/internal/simulate"
 )
 
 // options are those of a small run: 4 problems of 2 responses, 2 workers.
