@@ -38,6 +38,7 @@ type Control struct {
 // Register binds the activities of the role.
 func (c *Control) Register(r contract.Registry) {
 	contract.StartRunActivity.Register(r, guard(c.Notes, c.startRun))
+	contract.OpenLineageActivity.Register(r, guard(c.Notes, c.openLineage))
 	contract.SealBatchActivity.Register(r, guard(c.Notes, c.sealBatch))
 	contract.CloseLedgerActivity.Register(r, guard(c.Notes, c.closeLedger))
 	contract.PublishVersionActivity.Register(r, guard(c.Notes, c.publish))
@@ -246,11 +247,11 @@ func (c *Control) parent(ctx context.Context, cfg *config.Config, s *contract.Ru
 	}
 	s.FirstStep = p.Step
 	if p.Step > 0 {
-		var led record.Ledger
-		if _, err := artifact.GetJSON(ctx, c.store(), record.Layout{Run: p.Run, Lineage: p.Lineage}.Ledger(p.Step), &led); err != nil {
+		start, err := startOf(ctx, c.store(), *p)
+		if err != nil {
 			return nil, err
 		}
-		s.Cursor, s.NextGroup = led.Cursor, led.NextGroup
+		s.Cursor, s.NextGroup = start.Cursor, start.NextGroup
 	}
 	return p, nil
 }

@@ -60,13 +60,17 @@ func (c *Control) retainWeights(ctx context.Context, run *Run, q contract.Retent
 	return nil
 }
 
-// retainCheckpoints keeps the newest ones, the milestones, and the first one as long as it is among these.
+// retainCheckpoints keeps the newest ones, the milestones, and those that other lineages of the run began with.
 func (c *Control) retainCheckpoints(ctx context.Context, run *Run, step int) error {
 	dir, err := c.store().Path(run.Layout.Checkpoints())
 	if err != nil {
 		return err
 	}
 	steps, err := learner.Checkpoints(dir)
+	if err != nil {
+		return err
+	}
+	began, err := branches(ctx, c.store(), run.Layout)
 	if err != nil {
 		return err
 	}
@@ -79,7 +83,7 @@ func (c *Control) retainCheckpoints(ctx context.Context, run *Run, step int) err
 			continue
 		}
 		newer++
-		if newer <= keep || milestone > 0 && s%milestone == 0 {
+		if newer <= keep || milestone > 0 && s%milestone == 0 || began[s] {
 			continue
 		}
 		if err := c.store().Remove(ctx, run.Layout.Checkpoint(s)); err != nil {

@@ -106,12 +106,12 @@ func (r *Runs) serves(run string, c *config.Config) error {
 // started. A record that is not there decides nothing: the run goes on without it.
 func (r *Runs) unchanged(ctx context.Context, l record.Layout, text []byte) error {
 	var run record.Run
-	_, err := artifact.GetJSON(ctx, r.Store, l.RunFile(), &run)
+	_, err := artifact.GetJSON(ctx, r.Store, l.LineageFile(), &run)
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		return err
 	}
 	if got := artifact.Digest(text); err == nil && run.ConfigDigest != got {
-		return fault.New(fault.Corrupt, "activities.Runs", "%s has digest %.12s, %s recorded %.12s", l.ConfigFile(), got, l.RunFile(), run.ConfigDigest).
+		return fault.New(fault.Corrupt, "activities.Runs", "%s has digest %.12s, %s recorded %.12s", l.ConfigFile(), got, l.LineageFile(), run.ConfigDigest).
 			WithHint("restore the file from a copy of the store, or start another run")
 	}
 	var base record.Base

@@ -50,7 +50,7 @@ func (t *Trainer) RegisterStandby(r contract.Registry) {
 // Release ends the service of a run that has ended or went to another trainer.
 func (t *Trainer) Release(l record.Layout) {
 	t.Host.Release(l)
-	t.serving.release(l.Run)
+	t.serving.release(contract.RunKey(l))
 }
 
 func (t *Trainer) accepts(run string) error {
@@ -76,6 +76,9 @@ func (t *Trainer) initPolicy(ctx context.Context, q contract.InitPolicyRequest, 
 	if err != nil {
 		return contract.InitPolicyResult{}, err
 	}
+	if err := t.mendParent(ctx, run.Layout); err != nil {
+		return contract.InitPolicyResult{}, err
+	}
 	info, err := t.Host.Init(ctx, run.Layout, q.Step)
 	if err != nil {
 		return contract.InitPolicyResult{}, err
@@ -93,6 +96,24 @@ func (t *Trainer) initPolicy(ctx context.Context, q contract.InitPolicyRequest, 
 	return contract.InitPolicyResult{Digest: info.Digest, Parameters: run.Parameters}, nil
 }
 
+// mendParent makes sure that the parent of a lineage that a rollback opened has a checkpoint of the step that the lineage begins with. The
+// parent's training has ended by then.
+func (t *Trainer) mendParent(ctx context.Context, l record.Layout) error {
+	var r record.Run
+	if _, err := artifact.GetJSON(ctx, t.Runs.Store, l.LineageFile(), &r); err != nil {
+		return err
+	}
+	p := r.Parent
+	if r.Opened == "" || p == nil {
+		return nil
+	}
+	if done, err := t.Runs.Store.Exists(ctx, l.WeightsInfo(p.Step)); err != nil || done {
+		return err
+	}
+	_, err := t.Host.Mend(ctx, record.Layout{Run: p.Run, Lineage: p.Lineage}, p.Step)
+	return err
+}
+
 // InitialState returns the step and the state that a lineage begins with: those of the parent's checkpoint if the run has
 // one, else step 0 of the model directory.
 func InitialState(ctx context.Context, runs *Runs, assets Assets, l record.Layout) (int, *engine.State, error) {
@@ -101,7 +122,7 @@ func InitialState(ctx context.Context, runs *Runs, assets Assets, l record.Layou
 		return 0, nil, err
 	}
 	var r record.Run
-	if _, err := artifact.GetJSON(ctx, runs.Store, l.RunFile(), &r); err != nil {
+	if _, err := artifact.GetJSON(ctx, runs.Store, l.LineageFile(), &r); err != nil {
 		return 0, nil, err
 	}
 	if r.Parent == nil {
@@ -123,7 +144,7 @@ func (t *Trainer) acquire(ctx context.Context, q contract.AcquireRequest, _ *Bea
 	if err := t.accepts(q.Run); err != nil {
 		return contract.Trainer{}, err
 	}
-	if err := t.serving.take(ctx, q.Run, t.Open); err != nil {
+	if err := t.serving.take(ctx, q.RunKey, t.Open); err != nil {
 		return contract.Trainer{}, err
 	}
 	held := t.Host.Leading() != q.Layout() && t.Host.Holds(q.Layout())
@@ -218,32 +239,33 @@ func (t *Trainer) exportPolicy(ctx context.Context, q contract.ExportRequest, b 
 	return contract.ExportResult{Dir: l.Export(), WeightsDigest: cert.WeightsDigest, Tensors: len(cert.Tensors), Bytes: cert.TotalBytes}, nil
 }
 
-// serving remembers which run a host serves.
+// serving remembers which lineage a host serves.
 type serving struct {
 	mu  sync.Mutex
-	run string
+	key contract.RunKey
 }
 
-func (s *serving) take(ctx context.Context, run string, open func(context.Context, string) (bool, error)) error {
+// take gives the host to a lineage. Another lineage of the same run needs no question: it begins when the one before has ended.
+func (s *serving) take(ctx context.Context, k contract.RunKey, open func(context.Context, string) (bool, error)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.run != "" && s.run != run {
-		busy, err := open(ctx, contract.LoopID(s.run))
+	if s.key.Run != "" && s.key.Run != k.Run {
+		busy, err := open(ctx, contract.LoopID(s.key.Scope()))
 		if err != nil {
 			return err
 		}
 		if busy {
-			return fault.New(fault.Busy, "AcquireTrainer", "this trainer serves run %s", s.run).WithHint("start another trainer, or wait for that run")
+			return fault.New(fault.Busy, "AcquireTrainer", "this trainer serves run %s", s.key.Run).WithHint("start another trainer, or wait for that run")
 		}
 	}
-	s.run = run
+	s.key = k
 	return nil
 }
 
-func (s *serving) release(run string) {
+func (s *serving) release(k contract.RunKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.run == run {
-		s.run = ""
+	if s.key == k {
+		s.key = contract.RunKey{}
 	}
 }

@@ -15,7 +15,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/steadyrl/steady/activities"
-	"github.com/steadyrl/steady/internal/artifact"
 	"github.com/steadyrl/steady/internal/contract"
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/learner"
@@ -133,7 +132,7 @@ func (s *standby) pass(ctx context.Context) time.Duration {
 	}
 	l := s.following()
 	if l != (record.Layout{}) && ask {
-		if open, err := s.server.Open(ctx, contract.LoopID(l.Run)); err == nil && !open {
+		if open, err := s.server.Open(ctx, contract.LoopID(contract.RunKey(l).Scope())); err == nil && !open {
 			s.set(record.Layout{}, false)
 			l = record.Layout{}
 			s.hear()
@@ -197,7 +196,7 @@ func (s *standby) step(ctx context.Context, l record.Layout, ask bool) time.Dura
 		s.set(l, false)
 		s.hear()
 		if final(err) {
-			s.shun(l.Run)
+			s.shun(contract.RunKey(l).Scope())
 			s.set(record.Layout{}, false)
 		}
 		return askPause
@@ -217,7 +216,7 @@ func (s *standby) step(ctx context.Context, l record.Layout, ask bool) time.Dura
 	queues := []string{contract.StandbyQueue(l.Run)}
 	waits := s.waited
 	if ask {
-		waiting, err := s.server.Acquiring(ctx, l.Run)
+		waiting, err := s.server.Acquiring(ctx, contract.RunKey(l).Scope())
 		if err != nil {
 			s.failed(err)
 		}
@@ -332,15 +331,16 @@ func (s *standby) isWarm() bool {
 	return s.warm
 }
 
-// findRun returns the layout of a run of this store that this process can serve; see activities.Runs.
-func findRun(ctx context.Context, runs *activities.Runs, run string) (record.Layout, error) {
-	var r record.Run
-	if _, err := artifact.GetJSON(ctx, runs.Store, record.Layout{Run: run}.RunFile(), &r); err != nil {
+// findRun returns the layout of a lineage (a RunKey.Scope) of this store that this process can serve; see activities.Runs.
+func findRun(ctx context.Context, runs *activities.Runs, scope string) (record.Layout, error) {
+	k := contract.ParseScope(scope)
+	if ok, err := runs.Store.Exists(ctx, k.Layout().LineageFile()); err != nil {
 		return record.Layout{}, err
+	} else if !ok {
+		return record.Layout{}, fault.New(fault.NotFound, "workers.findRun", "no run %s in this store", scope)
 	}
-	l := record.Layout{Run: run, Lineage: r.Lineage}
-	_, err := runs.Of(ctx, contract.RunKey(l))
-	return l, err
+	_, err := runs.Of(ctx, k)
+	return k.Layout(), err
 }
 
 // asker asks the Temporal server.
@@ -356,19 +356,19 @@ func (a asker) Loops(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, fault.New(fault.Busy, "workers.standby", "list the open step loops: %w", err)
 	}
-	var runs []string
+	var scopes []string
 	for _, e := range res.GetExecutions() {
-		if run, ok := strings.CutSuffix(e.GetExecution().GetWorkflowId(), contract.LoopID("")); ok {
-			runs = append(runs, run)
+		if scope, ok := strings.CutSuffix(e.GetExecution().GetWorkflowId(), contract.LoopID("")); ok {
+			scopes = append(scopes, scope)
 		}
 	}
-	return runs, nil
+	return scopes, nil
 }
 
-func (a asker) Acquiring(ctx context.Context, run string) (bool, error) {
-	res, err := a.o.Client.DescribeWorkflow(ctx, contract.LoopID(run), "")
+func (a asker) Acquiring(ctx context.Context, scope string) (bool, error) {
+	res, err := a.o.Client.DescribeWorkflow(ctx, contract.LoopID(scope), "")
 	if err != nil {
-		return false, fault.New(fault.Busy, "workers.standby", "describe %s: %w", contract.LoopID(run), err)
+		return false, fault.New(fault.Busy, "workers.standby", "describe %s: %w", contract.LoopID(scope), err)
 	}
 	for _, p := range res.RawResponse.GetPendingActivities() {
 		if p.GetActivityType().GetName() == contract.AcquireTrainerActivity.Name {

@@ -8,6 +8,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/steadyrl/steady/internal/contract"
+	"github.com/steadyrl/steady/internal/record"
 )
 
 // runDetails renders what the UI shows of a run, as Markdown.
@@ -18,6 +19,9 @@ func runDetails(p contract.Progress, export *contract.ExportOutput, failure, war
 		phase += " (paused: send the update `resume`)"
 	}
 	fmt.Fprintf(&b, "**%s**\n\n", phase)
+	if p.Lineage != "" && p.Lineage != record.FirstLineage {
+		fmt.Fprintf(&b, "Lineage `%s`, opened by a rollback\n\n", p.Lineage)
+	}
 	if p.Steps > 0 {
 		fmt.Fprintf(&b, "`%s` step %d of %d\n\n", bar(p.Step, p.Steps, 30), p.Step, p.Steps)
 	}

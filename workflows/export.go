@@ -19,7 +19,7 @@ func ExportModel(ctx workflow.Context, in contract.ExportInput) (contract.Export
 		return contract.ExportOutput{}, err
 	}
 	var row contract.DevRow
-	id := contract.ValidateID(in.Spec.Run, "export")
+	id := contract.ValidateID(in.Spec.Scope(), "export")
 	err = workflow.ExecuteChildWorkflow(workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{
 		WorkflowID: id, WaitForCancellation: true, StaticSummary: "dev set from the exported files",
 	}), contract.Validate, contract.ValidateInput{

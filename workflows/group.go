@@ -15,7 +15,7 @@ import (
 // failed and never trained smaller. It has a history of its own and outlives a run of the loop's chain; when the loop is closed it
 // ends as run_closed. It continues nothing and accepts no messages. Cancel ends its activities.
 func RolloutGroup(ctx workflow.Context, in contract.GroupInput) (contract.GroupOutput, error) {
-	loop := contract.LoopID(in.Run)
+	loop := contract.LoopID(in.Scope())
 	done := contract.GroupDone{N: in.N, Tag: in.Tag}
 	out, err := generateAndJudge(ctx, in, loop)
 	switch {

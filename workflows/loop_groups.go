@@ -68,7 +68,7 @@ func (l *loop) nextGroup(t int) contract.GroupRef {
 
 func (l *loop) startGroup(g contract.GroupRef) workflow.Future {
 	ctx := workflow.WithChildOptions(l.ctx, workflow.ChildWorkflowOptions{
-		WorkflowID:            contract.GroupID(l.spec.Run, g.N),
+		WorkflowID:            contract.GroupID(l.spec.Scope(), g.N),
 		ParentClosePolicy:     enumspb.PARENT_CLOSE_POLICY_ABANDON,
 		WorkflowIDReusePolicy: enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
 		StaticSummary:         fmt.Sprintf("problem %d, tag %d", g.Problem, g.Tag),

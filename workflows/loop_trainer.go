@@ -149,7 +149,7 @@ func (l *loop) progress() contract.Progress {
 		}
 	}
 	return contract.Progress{
-		Phase: l.phase, Step: l.st.Step, Steps: l.last(), Paused: l.st.Paused, Trainer: l.st.Trainer.Host,
+		Phase: l.phase, Lineage: l.spec.Lineage, Step: l.st.Step, Steps: l.last(), Paused: l.st.Paused, Trainer: l.st.Trainer.Host,
 		Open: len(l.st.Open), Done: done, Drops: l.st.Drops, Trained: l.st.Trained, Dev: l.st.Dev, Last: l.st.Last,
 		Settings: l.st.Settings, Alarm: l.st.Alarm, Stalled: l.stalled[:min(len(l.stalled), 8)],
 	}

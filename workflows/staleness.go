@@ -117,7 +117,7 @@ func (l *loop) noteFailed(g contract.OpenGroup, step int) {
 
 // cancel ends a group. Its outcome is nobody's business any more: a report that crosses the request is one of a group that is not open.
 func (l *loop) cancel(g contract.GroupRef) {
-	f := workflow.RequestCancelExternalWorkflow(l.ctx, contract.GroupID(l.spec.Run, g.N), "")
+	f := workflow.RequestCancelExternalWorkflow(l.ctx, contract.GroupID(l.spec.Scope(), g.N), "")
 	workflow.Go(l.ctx, func(ctx workflow.Context) {
 		if err := f.Get(ctx, nil); err != nil { // it ended in the meantime
 			workflow.GetLogger(ctx).Debug("a group was not cancelled", "group", g.N, "error", err)

@@ -2,6 +2,7 @@ package workflows
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"go.temporal.io/sdk/workflow"
@@ -97,8 +98,11 @@ func (l *loop) last() int {
 
 func (l *loop) start() error {
 	l.show("first validation")
-	if err := l.startValidation(l.st.Step); err != nil {
-		return err
+	// A lineage that a rollback opened has the row of its first step from its parent, if it was validated there.
+	if !slices.ContainsFunc(l.st.Dev, func(r contract.DevRow) bool { return r.Version == l.st.Step }) {
+		if err := l.startValidation(l.st.Step); err != nil {
+			return err
+		}
 	}
 	for range l.prefill() {
 		if err := l.submit(l.st.Step+1, l.spec.BatchProblems); err != nil {
@@ -298,7 +302,7 @@ func (l *loop) startValidation(version int) error {
 	l.val = &validation{
 		row: contract.DevRow{Name: name, Version: version},
 		future: workflow.ExecuteChildWorkflow(workflow.WithChildOptions(l.ctx, workflow.ChildWorkflowOptions{
-			WorkflowID:          contract.ValidateID(l.spec.Run, name),
+			WorkflowID:          contract.ValidateID(l.spec.Scope(), name),
 			WaitForCancellation: true,
 			StaticSummary:       fmt.Sprintf("dev set at version %d", version),
 		}), contract.Validate, contract.ValidateInput{
@@ -345,8 +349,15 @@ func (l *loop) continueAsNew() error {
 		}
 		l.tellNotes()
 	}
+	// The next run of the chain would not hear of a cancel that this one has.
+	if err := l.ctx.Err(); err != nil && workflow.GetVersion(l.ctx, changeCancelFirst, workflow.DefaultVersion, 1) == 1 {
+		return err
+	}
 	return workflow.NewContinueAsNewError(l.ctx, contract.TrainLoop, contract.LoopInput{Spec: l.spec, State: l.st})
 }
+
+// changeCancelFirst is the change that a cancelled loop ends where it would have continued as new.
+const changeCancelFirst = "cancel-first"
 
 // close cancels the groups that are left, records them as run_ended, and tells the run.
 func (l *loop) close() error {
@@ -355,7 +366,7 @@ func (l *loop) close() error {
 	var requests []workflow.Future
 	for _, g := range l.st.Open {
 		if !g.Done {
-			requests = append(requests, workflow.RequestCancelExternalWorkflow(ctx, contract.GroupID(l.spec.Run, g.N), ""))
+			requests = append(requests, workflow.RequestCancelExternalWorkflow(ctx, contract.GroupID(l.spec.Scope(), g.N), ""))
 		}
 		l.drop(g, "run_ended")
 	}

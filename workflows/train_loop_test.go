@@ -33,6 +33,8 @@ type world struct {
 	mu        sync.Mutex
 	seals     []contract.SealBatchRequest
 	closed    *contract.CloseLedgerRequest
+	closes    []contract.CloseLedgerRequest
+	trained   []contract.UpdateRequest
 	published []int
 	updates   []int
 	saved     []int
@@ -94,6 +96,7 @@ func (w *world) register(env interface {
 			}
 		}
 		w.updates = append(w.updates, q.Step)
+		w.trained = append(w.trained, q)
 		return contract.UpdateResult{WeightsDigest: fmt.Sprintf("w%d", q.Step), StateDigest: fmt.Sprintf("s%d", q.Step)}, nil
 	})
 	contract.PublishVersionActivity.Register(env, func(_ context.Context, q contract.PublishRequest) (contract.Done, error) {
@@ -115,7 +118,10 @@ func (w *world) register(env interface {
 		return contract.Trainer{Queue: "q", Host: "h", Epoch: w.acquired}, nil
 	})
 	contract.CloseLedgerActivity.Register(env, func(_ context.Context, q contract.CloseLedgerRequest) (contract.Done, error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		w.closed = &q
+		w.closes = append(w.closes, q)
 		return contract.Done{}, nil
 	})
 	contract.RecordEventActivity.Register(env, func(_ context.Context, q contract.EventRequest) (contract.Done, error) {

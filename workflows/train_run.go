@@ -16,7 +16,7 @@ import (
 // workflow id is the run's name, chosen by the user.
 //
 // Input: the configuration as JSON, as `steady config print --json` prints it. Messages: updates and signals
-// pause, resume, stop_after_step, set_learning_rate, set_threshold, set_prefill; query progress. An update is answered when the
+// pause, resume, stop_after_step, set_learning_rate, set_threshold, set_prefill; update rollback, see rollBack; query progress. An update is answered when the
 // loop's history has it, or, before the loop starts, when this one's has. Ends with contract.RunOutput; the first failure of a
 // stage that cannot be cured ends the run, after a report was written. Cancel cancels the loop and all
 // groups, keeps everything that is finished, and writes the report. It does not continue as new: its
@@ -27,6 +27,7 @@ func TrainRun(ctx workflow.Context, input json.RawMessage) (contract.RunOutput, 
 		return contract.RunOutput{}, err
 	}
 	out, err := r.stages(ctx, input)
+	r.endRollback(errEnded)
 	r.finish(ctx, &out, err)
 	return out, err
 }
@@ -42,7 +43,11 @@ type run struct {
 	loopRuns bool              // the server has started the loop, so that it can be told things
 	settings contract.Settings // as the loop has them
 	heard    []heard           // in the order in which they are looked at
-	pending  contract.Control  // pause and stop that came before the loop was open
+	stopAt   int               // of the newest stop_after_step
+
+	endLoop   func()    // cancels the loop that runs
+	loopEnded bool      // there will be no other loop
+	back      *rollback // in progress; nil: none
 }
 
 func (r *run) stages(ctx workflow.Context, input json.RawMessage) (contract.RunOutput, error) {
@@ -73,7 +78,7 @@ func (r *run) stages(ctx workflow.Context, input json.RawMessage) (contract.RunO
 		return contract.RunOutput{}, err
 	}
 
-	loop, err := r.train(ctx, id)
+	loop, err := r.train(ctx)
 	if err != nil {
 		return contract.RunOutput{}, err
 	}
@@ -85,7 +90,7 @@ func (r *run) stages(ctx workflow.Context, input json.RawMessage) (contract.RunO
 
 	r.show(ctx, "exporting")
 	var export contract.ExportOutput
-	if err := workflow.ExecuteChildWorkflow(r.child(ctx, contract.ExportID(id, loop.Step), "export, verify, run the dev set again"),
+	if err := workflow.ExecuteChildWorkflow(r.child(ctx, contract.ExportID(r.spec.Scope(), loop.Step), "export, verify, run the dev set again"),
 		contract.ExportModel, contract.ExportInput{Spec: r.spec, Step: loop.Step}).Get(ctx, &export); err != nil {
 		return out, err
 	}
@@ -94,19 +99,43 @@ func (r *run) stages(ctx workflow.Context, input json.RawMessage) (contract.RunO
 	return out, nil
 }
 
-func (r *run) train(ctx workflow.Context, id string) (contract.LoopOutput, error) {
+// train runs the step loop, and after each rollback another one in a new lineage.
+func (r *run) train(ctx workflow.Context) (contract.LoopOutput, error) {
+	for {
+		out, err := r.loop(ctx)
+		if !r.rolledBack(ctx) {
+			r.loopEnded = true
+			return out, err
+		}
+		if err := r.beginLineage(ctx, err); err != nil {
+			r.endRollback(err)
+			r.loopEnded = true
+			return contract.LoopOutput{}, err
+		}
+	}
+}
+
+// loop runs one step loop to its end.
+func (r *run) loop(ctx workflow.Context) (contract.LoopOutput, error) {
 	in := contract.LoopInput{Spec: r.spec, State: contract.LoopState{
-		Step: r.spec.FirstStep, Cursor: r.spec.Cursor, NextGroup: r.spec.NextGroup,
-		Paused: r.pending.Pause, StopAt: r.pending.StopAt, Settings: r.settings,
+		Step: r.spec.FirstStep, Cursor: r.spec.Cursor, NextGroup: r.spec.NextGroup, Dev: r.progress.Dev,
+		Paused: r.progress.Paused, StopAt: r.stopAt, Settings: r.settings,
 	}}
 	r.show(ctx, "training")
 	r.loopOpen = true
-	f := workflow.ExecuteChildWorkflow(r.child(ctx, contract.LoopID(id), "step loop"), contract.TrainLoop, in)
+	lctx, cancel := workflow.WithCancel(ctx)
+	defer cancel()
+	r.endLoop = func() {
+		r.loopOpen = false // what comes from now on is for the next one
+		cancel()
+	}
+	f := workflow.ExecuteChildWorkflow(r.child(lctx, contract.LoopID(r.spec.Scope()), "step loop"), contract.TrainLoop, in)
 	workflow.Go(ctx, func(ctx workflow.Context) {
 		if err := f.GetChildWorkflowExecution().Get(ctx, nil); err == nil {
 			r.loopRuns = true
 		}
 	})
+	r.endRollback(nil)
 	var out contract.LoopOutput
 	err := f.Get(ctx, &out)
 	r.loopOpen, r.loopRuns = false, false
@@ -126,21 +155,26 @@ func (r *run) finish(ctx workflow.Context, out *contract.RunOutput, err error) {
 	if r.spec.Run != "" {
 		dctx, cancel := workflow.NewDisconnectedContext(ctx)
 		defer cancel()
-		o := control(dctx, r.spec.Timeouts, "write the report")
 		if phase == "failed" {
 			recordEvent(dctx, r.spec, "run-failed", string(kindOf(err)), "TrainRun", r.failure, r.progress.Step)
 		}
-		ao := workflow.GetActivityOptions(o)
-		ao.ScheduleToCloseTimeout = 10 * r.spec.Timeouts.Control // a report must not hold back the end for ever
-		rep, rerr := contract.WriteReportActivity.Do(workflow.WithActivityOptions(dctx, ao), contract.ReportRequest{RunKey: r.spec.RunKey, Final: true})
-		if rerr != nil {
-			workflow.GetLogger(ctx).Error("the report could not be written", "error", rerr)
-		} else {
-			out.Report = rep.Report.Name
-			r.report = rep.Report.Name
-		}
+		out.Report = r.writeReport(dctx, "write the report", true)
+		r.report = out.Report
 	}
 	r.show(ctx, phase)
+}
+
+// writeReport writes the report of the lineage and returns its name, empty if it could not.
+func (r *run) writeReport(ctx workflow.Context, summary string, final bool) string {
+	ctx = control(ctx, r.spec.Timeouts, summary)
+	o := workflow.GetActivityOptions(ctx)
+	o.ScheduleToCloseTimeout = 10 * r.spec.Timeouts.Control // a report must not hold back what comes after it for ever
+	rep, err := contract.WriteReportActivity.Do(workflow.WithActivityOptions(ctx, o), contract.ReportRequest{RunKey: r.spec.RunKey, Final: final})
+	if err != nil {
+		workflow.GetLogger(ctx).Error("the report could not be written", "error", err)
+		return ""
+	}
+	return rep.Report.Name
 }
 
 func (r *run) child(ctx workflow.Context, id, summary string) workflow.Context {
@@ -161,6 +195,9 @@ func (r *run) handlers(ctx workflow.Context) error {
 		if err != nil {
 			r.warn(ctx, err)
 			return
+		}
+		if p.Lineage != "" && p.Lineage != r.spec.Lineage {
+			return // of a loop that a rollback has ended
 		}
 		p.Dataset = r.progress.Dataset
 		r.progress = p
@@ -185,6 +222,9 @@ func (r *run) handlers(ctx workflow.Context) error {
 			r.checkThreshold, func(q contract.ThresholdRequest) contract.Control { return contract.Control{Threshold: q.Threshold} }),
 		accept(ctx, r, contract.UpdatePrefill, "set how many batches are in flight ahead of the one in progress", `{"prefill": N}`,
 			r.checkPrefill, func(q contract.PrefillRequest) contract.Control { return contract.Control{Prefill: q.Prefill} }),
+		workflow.SetUpdateHandlerWithOptions(ctx, contract.UpdateRollback, r.rollBack, workflow.UpdateHandlerOptions{
+			Validator: r.checkRollback, Description: `go back to the state after a step, in a new lineage; nothing of the old one is changed: {"step": N}`,
+		}),
 	)
 	if err != nil {
 		return err
@@ -283,9 +323,8 @@ const changeAwaitLoop = "await-loop"
 func (r *run) command(ctx workflow.Context, c contract.Control) error {
 	r.warning = ""
 	r.progress.Paused = c.Pause || r.progress.Paused && !c.Resume
-	r.pending.Pause = r.progress.Paused
 	if c.StopAt > 0 {
-		r.pending.StopAt = c.StopAt
+		r.stopAt = c.StopAt
 	}
 	applySettings(&r.settings, c, r.progress.Step+1)
 	r.progress.Settings = r.settings
@@ -301,12 +340,19 @@ func (r *run) command(ctx workflow.Context, c contract.Control) error {
 		if err := workflow.Await(ctx, func() bool { return r.loopRuns || !r.loopOpen }); err != nil {
 			return err
 		}
-		if !r.loopOpen {
+		switch {
+		case r.loopEnded || !r.loopOpen && r.back == nil:
 			return temporal.NewApplicationError("the step loop has ended", string(fault.Invalid))
+		case !r.loopOpen: // the next one begins with it
+			return nil
 		}
 	}
-	id := contract.LoopID(workflow.GetInfo(ctx).WorkflowExecution.ID)
-	return workflow.SignalExternalWorkflow(ctx, id, "", contract.SignalControl, c).Get(ctx, nil)
+	id := contract.LoopID(r.spec.Scope())
+	err := workflow.SignalExternalWorkflow(ctx, id, "", contract.SignalControl, c).Get(ctx, nil)
+	if r.back != nil || id != contract.LoopID(r.spec.Scope()) {
+		return nil // a rollback has ended that loop meanwhile, and the next one begins with the command
+	}
+	return err
 }
 
 func (r *run) show(ctx workflow.Context, phase string) {

@@ -55,7 +55,7 @@ func (l *loop) askGroups(ctx workflow.Context, silence time.Duration) {
 		silent = silent[len(some):]
 		q := contract.InspectRequest{RunKey: l.spec.RunKey}
 		for _, g := range some {
-			q.Workflows = append(q.Workflows, contract.GroupID(l.spec.Run, g.N))
+			q.Workflows = append(q.Workflows, contract.GroupID(l.spec.Scope(), g.N))
 		}
 		o := workflow.GetActivityOptions(control(ctx, l.spec.Timeouts, fmt.Sprintf("ask about %d groups without a report", len(some))))
 		o.ScheduleToCloseTimeout = silence
@@ -92,7 +92,7 @@ func (l *loop) applyAnswer(ctx workflow.Context, ref contract.GroupRef, w contra
 	l.stalled = append(l.stalled, text)
 	if !g.Named {
 		g.Named = true
-		l.eventIn(ctx, eventStalled, contract.GroupID(l.spec.Run, ref.N), text, l.st.Step+1)
+		l.eventIn(ctx, eventStalled, contract.GroupID(l.spec.Scope(), ref.N), text, l.st.Step+1)
 	}
 }
 

@@ -2,6 +2,7 @@ package contract
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/steadyrl/steady/internal/artifact"
@@ -12,6 +13,7 @@ import (
 var (
 	// QueueControl.
 	StartRunActivity            = Activity[StartRunRequest, RunSpec]{"StartRun"}
+	OpenLineageActivity         = Activity[OpenLineageRequest, OpenLineageResult]{"OpenLineage"}
 	SealBatchActivity           = Activity[SealBatchRequest, SealBatchResult]{"SealBatch"}
 	CloseLedgerActivity         = Activity[CloseLedgerRequest, Done]{"CloseLedger"}
 	PublishVersionActivity      = Activity[PublishRequest, Done]{"PublishVersion"}
@@ -54,6 +56,23 @@ type RunKey struct {
 // Key returns k; messages that embed a RunKey have it too.
 func (k RunKey) Key() RunKey { return k }
 
+// Scope is what the ids of the lineage's workflows begin with: the run's name, and for a later lineage that too. The ids of two
+// lineages never clash, so a workflow of an old one that is still ending tells nobody of the new one anything.
+func (k RunKey) Scope() string {
+	if k.Lineage == "" || k.Lineage == record.FirstLineage {
+		return k.Run
+	}
+	return k.Run + "/" + k.Lineage
+}
+
+// ParseScope is the inverse of RunKey.Scope.
+func ParseScope(scope string) RunKey {
+	if run, lineage, ok := strings.Cut(scope, "/"); ok {
+		return RunKey{Run: run, Lineage: lineage}
+	}
+	return RunKey{Run: scope, Lineage: record.FirstLineage}
+}
+
 // Layout returns the store names of the lineage.
 func (k RunKey) Layout() record.Layout { return record.Layout{Run: k.Run, Lineage: k.Lineage} }
 
@@ -63,6 +82,20 @@ type StartRunRequest struct {
 	Run   string          `json:"run"`
 	Owner string          `json:"owner"` // first execution id of the workflow
 	Input json.RawMessage `json:"input"` // the configuration as `steady config print --json` prints it
+}
+
+// OpenLineageRequest asks for a lineage that begins with the state after Step of the lineage of RunKey. Nothing of that one is changed,
+// and it may still be training. Idempotence: by ID.
+type OpenLineageRequest struct {
+	RunKey
+	Step int    `json:"step"`
+	ID   string `json:"id"` // of the update
+}
+
+// OpenLineageResult is the new lineage, and where its data begins.
+type OpenLineageResult struct {
+	Lineage string       `json:"lineage"`
+	Start   record.Start `json:"start"`
 }
 
 // RunSpec is what the workflows need of the configuration; activities read the whole from the store.
@@ -313,7 +346,8 @@ type JudgeResult struct {
 	RewardMean *float64     `json:"reward_mean"`
 }
 
-// InitPolicyRequest writes the first checkpoint and publishes it. Idempotence: what exists is verified and kept.
+// InitPolicyRequest writes the first checkpoint and publishes it. For a lineage that a rollback opened, the checkpoint of its parent is made
+// first, if there is none, by replay of sealed batches. Idempotence: what exists is verified and kept.
 type InitPolicyRequest struct {
 	RunKey
 	Step int `json:"step"`

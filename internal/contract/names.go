@@ -36,12 +36,14 @@ const (
 	ExportModel    = "ExportModel"
 )
 
-// Workflow ids below a run R.
-func DatasetID(run string) string               { return run + "/dataset" }
-func LoopID(run string) string                  { return run + "/train" }
-func GroupID(run string, n int) string          { return fmt.Sprintf("%s/group/%06d", run, n) }
-func ValidateID(run string, name string) string { return run + "/validate/" + name }
-func ExportID(run string, step int) string      { return fmt.Sprintf("%s/export/%06d", run, step) }
+// DatasetID is the id of the workflow that prepares the data of a run.
+func DatasetID(run string) string { return run + "/dataset" }
+
+// Workflow ids of a lineage, by its RunKey.Scope: below R for the first lineage of a run R, below R/l1 for the next.
+func LoopID(scope string) string                  { return scope + "/train" }
+func GroupID(scope string, n int) string          { return fmt.Sprintf("%s/group/%06d", scope, n) }
+func ValidateID(scope string, name string) string { return scope + "/validate/" + name }
+func ExportID(scope string, step int) string      { return fmt.Sprintf("%s/export/%06d", scope, step) }
 
 // Messages that a run accepts while it is open, and the internal signals between its workflows.
 const (
@@ -52,6 +54,8 @@ const (
 	UpdateRate      = "set_learning_rate" // update and signal: RateRequest
 	UpdateThreshold = "set_threshold"     // update and signal: ThresholdRequest
 	UpdatePrefill   = "set_prefill"       // update and signal: PrefillRequest
+
+	UpdateRollback = "rollback" // update: RollbackRequest, answered with RollbackResult
 
 	QueryProgress = "progress" // query: Progress
 

@@ -113,7 +113,7 @@ type LoopOutput struct {
 	Restarts int      `json:"restarts"`
 }
 
-// RunOutput is the result of TrainRun.
+// RunOutput is the result of TrainRun. After a rollback Trained and Drops are those of the newest lineage.
 type RunOutput struct {
 	Step          int      `json:"step"`
 	Dev           []DevRow `json:"dev"`
@@ -128,6 +128,7 @@ type RunOutput struct {
 // Progress answers the query and feeds the display.
 type Progress struct {
 	Phase    string   `json:"phase"`
+	Lineage  string   `json:"lineage,omitempty"` // empty from older builds, which have one
 	Step     int      `json:"step"`
 	Steps    int      `json:"steps"`
 	Paused   bool     `json:"paused"`
@@ -165,6 +166,24 @@ type StopRequest struct {
 func (r *StopRequest) UnmarshalJSON(data []byte) error {
 	type plain StopRequest // without this method
 	return strict(data, (*plain)(r))
+}
+
+// RollbackRequest goes back to the state after a step. The step has to be given: 0 is a value.
+type RollbackRequest struct {
+	Step *int `json:"step"`
+}
+
+// UnmarshalJSON refuses other keys.
+func (r *RollbackRequest) UnmarshalJSON(data []byte) error {
+	type plain RollbackRequest
+	return strict(data, (*plain)(r))
+}
+
+// RollbackResult names the lineage that goes on from there.
+type RollbackResult struct {
+	Lineage string `json:"lineage"`
+	Parent  string `json:"parent"` // lineage
+	Step    int    `json:"step"`
 }
 
 // RateRequest sets the learning rate from a step on. FromStep 0 is the next step that is not sealed.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,6 +66,7 @@ type Ledger struct {
 	Cursor  record.Cursor // after the newest record
 
 	violations []string
+	next       int // number of the next group
 }
 
 // Load reads all ledger records of a lineage and folds them. A lineage without records gives an empty ledger.
@@ -72,6 +74,34 @@ type Ledger struct {
 // Errors: those of the store, Corrupt for a record under the wrong name, NotFound if the lineage has a parent
 // whose record is gone.
 func Load(ctx context.Context, s artifact.Store, l record.Layout) (Ledger, error) {
+	return load(ctx, s, l, math.MaxInt)
+}
+
+// At is Load as it was when step was sealed: later records and that of the end are not read. The first step of a
+// lineage has no record of its own; it gives the ledger that the lineage began with. Errors: as Load, and NotFound if there is no record
+// of the step.
+func At(ctx context.Context, s artifact.Store, l record.Layout, step int) (Ledger, error) {
+	led, err := load(ctx, s, l, step)
+	if err == nil && led.Last != step {
+		err = fault.New(fault.NotFound, "ledger.At", "%s has no ledger record of step %d; the newest before is of step %d", l.Root(), step, led.Last)
+	}
+	return led, err
+}
+
+// Resume returns where a lineage begins that goes on from this ledger: after the cursor's own, the problems of groups that are still
+// open come back, as those of dropped groups do.
+func (l Ledger) Resume() record.Start {
+	s := record.Start{Cursor: l.Cursor, NextGroup: l.next}
+	s.Cursor.Returned = slices.Clone(l.Cursor.Returned)
+	for _, g := range l.Groups {
+		if g.Fate == Open {
+			s.Cursor.Returned = append(s.Cursor.Returned, record.Returned{Problem: g.Problem, Submission: g.Submission + 1})
+		}
+	}
+	return s
+}
+
+func load(ctx context.Context, s artifact.Store, l record.Layout, last int) (Ledger, error) {
 	start, err := loadStart(ctx, s, l)
 	if err != nil {
 		return Ledger{}, err
@@ -84,6 +114,9 @@ func Load(ctx context.Context, s artifact.Store, l record.Layout) (Ledger, error
 	var records []record.Ledger
 	var end *record.Ledger
 	for _, name := range names {
+		if last < math.MaxInt && (name == l.LedgerEnd() || name > l.Ledger(last)) {
+			continue
+		}
 		var r record.Ledger
 		if _, err := artifact.GetJSON(ctx, s, name, &r); err != nil {
 			return Ledger{}, err
@@ -104,12 +137,15 @@ func Load(ctx context.Context, s artifact.Store, l record.Layout) (Ledger, error
 // loadStart finds the position of the parent, if the run's record names one.
 func loadStart(ctx context.Context, s artifact.Store, l record.Layout) (Start, error) {
 	var run record.Run
-	_, err := artifact.GetJSON(ctx, s, l.RunFile(), &run)
+	_, err := artifact.GetJSON(ctx, s, l.LineageFile(), &run)
 	if fault.Is(err, fault.NotFound) {
 		return Start{}, nil
 	}
 	if err != nil {
 		return Start{}, err
+	}
+	if run.Start != nil && run.Parent != nil {
+		return Start{Step: run.Parent.Step, Cursor: run.Start.Cursor, NextGroup: run.Start.NextGroup}, nil
 	}
 	p := run.Parent
 	if p == nil || p.Step == 0 || run.Lineage != l.Lineage {
@@ -142,6 +178,7 @@ func Fold(start Start, records []record.Ledger, end *record.Ledger) Ledger {
 	if end != nil {
 		f.add(*end)
 	}
+	l.next = f.next
 	for _, n := range slices.Sorted(maps.Keys(f.groups)) {
 		l.Groups = append(l.Groups, *f.groups[n])
 	}

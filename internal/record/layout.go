@@ -11,6 +11,17 @@ type Layout struct{ Run, Lineage string }
 // RunFile is the name of the run's own record (Run), above its lineages.
 func (l Layout) RunFile() string { return "runs/" + l.Run + "/run.json" }
 
+// FirstLineage is the one that every run begins with. A rollback opens the next: l1, l2 and so on.
+const FirstLineage = "l0"
+
+// LineageFile is the name of the record (Run) of the lineage: the run's own for the first, else one of the lineage.
+func (l Layout) LineageFile() string {
+	if l.Lineage == FirstLineage || l.Lineage == "" {
+		return l.RunFile()
+	}
+	return l.at("run.json")
+}
+
 // ConfigFile is the name of the effective configuration of the lineage.
 func (l Layout) ConfigFile() string { return l.at("config.json") }
 

@@ -25,6 +25,16 @@ type Run struct {
 	Started      string `json:"started"` // RFC 3339
 	// Parent, if set, is the checkpoint this lineage started from.
 	Parent *Parent `json:"parent,omitempty"`
+	// Opened names the rollback that opened the lineage, empty for a first lineage; Start is where its data begins, nil if
+	// the parent's ledger says it.
+	Opened string `json:"opened,omitempty"`
+	Start  *Start `json:"start,omitempty"`
+}
+
+// Start is the position in the data at which a lineage begins.
+type Start struct {
+	Cursor    Cursor `json:"cursor"`
+	NextGroup int    `json:"next_group"`
 }
 
 // Worker is a process that served a lineage, as it was when it first did since its start. A later start that is the same

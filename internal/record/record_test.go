@@ -66,7 +66,7 @@ func TestLayout_namesAreGoodAndSortByStep(t *testing.T) {
 // TestLayout_namesDoNotCollide gives every method the arguments of a neighbour.
 func TestLayout_namesDoNotCollide(t *testing.T) {
 	t.Parallel()
-	l := record.Layout{Run: "r", Lineage: "l0"}
+	l := record.Layout{Run: "r", Lineage: "l1"} // the record of the first lineage is the run's
 	seen := map[string]string{}
 	v := reflect.ValueOf(l)
 	for i := range v.NumMethod() {

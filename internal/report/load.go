@@ -76,7 +76,7 @@ func absent(part string) error { return fault.New(fault.NotFound, "report.Load",
 
 func (ld *loader) run() error {
 	var r record.Run
-	if _, err := artifact.GetJSON(ld.ctx, ld.store, ld.l.RunFile(), &r); err != nil {
+	if _, err := artifact.GetJSON(ld.ctx, ld.store, ld.l.LineageFile(), &r); err != nil {
 		return err
 	}
 	ld.d.Run = &r
