@@ -32,6 +32,7 @@ type lineages struct {
 	exports []contract.ExportInput
 	valid   []string // ids of validations, in order of their start
 	groups  map[string]bool
+	ended   map[string]bool // groups that were cancelled
 	clashes []string
 	refuse  error  // of OpenLineage
 	initErr error  // of InitPolicy of a later lineage
@@ -40,7 +41,7 @@ type lineages struct {
 
 func newLineages(t *testing.T, mode string) (*lineages, *testsuite.TestWorkflowEnvironment) {
 	t.Helper()
-	w := &lineages{starts: map[string]ledger.Start{}, groups: map[string]bool{}}
+	w := &lineages{starts: map[string]ledger.Start{}, groups: map[string]bool{}, ended: map[string]bool{}}
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestWorkflowEnvironment()
 	env.SetTestTimeout(20 * time.Second)
@@ -89,6 +90,11 @@ func newLineages(t *testing.T, mode string) (*lineages, *testsuite.TestWorkflowE
 		}
 		w.groups[id] = true
 		w.mu.Unlock()
+		defer func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.ended[id] = ctx.Err() != nil
+		}()
 		if err := workflow.Sleep(ctx, time.Minute+time.Duration(in.N%3)*time.Second); err != nil {
 			return contract.GroupOutput{}, err
 		}
@@ -158,6 +164,13 @@ func (w *lineages) check(t *testing.T, want map[string][]int) {
 	}
 	if len(got) != len(want) {
 		t.Errorf("lineages %v train, want %v", got, want)
+	}
+	for _, q := range w.closes {
+		for _, d := range q.Ledger.Dropped {
+			if id := contract.GroupID(q.Scope(), d.N); !d.Finished && !w.ended[id] {
+				t.Errorf("group %s is dropped as %s and was not cancelled", id, d.Reason)
+			}
+		}
 	}
 	for _, s := range w.seals {
 		for _, g := range s.Groups {
@@ -325,6 +338,35 @@ func TestRollback_whilePaused(t *testing.T) {
 		if want := map[string]float64{"l0": 0, "l1": 1e-5}[s.Lineage]; s.LearningRate != want {
 			t.Errorf("%s step %d is sealed with learning rate %g, want %g", s.Lineage, s.Step, s.LearningRate, want)
 		}
+	}
+}
+
+// The learning rate in force holds from the first step of the new lineage on; a change that lies ahead keeps its step.
+func TestRollback_keepsTheRateInForce(t *testing.T) {
+	t.Parallel()
+	w, env := newLineages(t, "sync")
+	rate := func(text string) { env.UpdateWorkflow(contract.UpdateRate, text, &answer{}, sent(text)) }
+	w.whenTraining("l0", 1, func() {
+		env.RegisterDelayedCallback(func() {
+			rate(`{"learning_rate": 0.1, "from_step": 2}`)
+			rate(`{"learning_rate": 0.2, "from_step": 4}`)
+			rate(`{"learning_rate": 0.3, "from_step": 6}`)
+		}, 0)
+	})
+	w.whenTraining("l0", 5, func() { env.RegisterDelayedCallback(func() { rollBack(env, "u", 1, &reply{}) }, 0) })
+	env.ExecuteWorkflow(contract.TrainRun, json.RawMessage(`{}`))
+	if err := env.GetWorkflowError(); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string][]float64{}
+	for _, s := range w.seals {
+		got[s.Lineage] = append(got[s.Lineage], s.LearningRate)
+	}
+	if want := []float64{0, 0.1, 0.1, 0.2, 0.2}; !slices.Equal(got["l0"][:5], want) {
+		t.Errorf("rates of l0 %v, want %v", got["l0"], want)
+	}
+	if want := []float64{0.2, 0.2, 0.2, 0.2, 0.3}; !slices.Equal(got["l1"], want) {
+		t.Errorf("rates of l1 %v, want %v", got["l1"], want)
 	}
 }
 

@@ -356,7 +356,7 @@ func (l *loop) continueAsNew() error {
 	return workflow.NewContinueAsNewError(l.ctx, contract.TrainLoop, contract.LoopInput{Spec: l.spec, State: l.st})
 }
 
-// changeCancelFirst is the change that a cancelled loop ends where it would have continued as new.
+// changeCancelFirst is the change that a cancelled loop ends where it would have continued as new, and after its validation.
 const changeCancelFirst = "cancel-first"
 
 // close cancels the groups that are left, records them as run_ended, and tells the run.
@@ -377,6 +377,9 @@ func (l *loop) close() error {
 	l.st.Open = nil
 	_, err := contract.CloseLedgerActivity.Do(control(ctx, l.spec.Timeouts, "close the ledger"),
 		contract.CloseLedgerRequest{RunKey: l.spec.RunKey, Ledger: l.ledger(0)})
+	if l.val != nil && l.ctx.Err() != nil && workflow.GetVersion(ctx, changeCancelFirst, workflow.DefaultVersion, 1) == 1 {
+		_ = l.val.future.Get(ctx, nil) // it was cancelled with the loop; its engines are free when it has ended
+	}
 	return err
 }
 

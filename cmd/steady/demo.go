@@ -365,7 +365,14 @@ func ended(err error) string {
 
 func (d *demoCmd) copyReport(ctx context.Context, l *local, id string, display *ui.Display) error {
 	ctx = context.WithoutCancel(ctx)
-	data, _, err := l.store.Get(ctx, record.Layout{Run: id, Lineage: "l0"}.Report())
+	lay, err := record.Newest(ctx, l.store, id)
+	if fault.Is(err, fault.NotFound) {
+		return nil // the run was interrupted before it had a record
+	}
+	if err != nil {
+		return err
+	}
+	data, _, err := l.store.Get(ctx, lay.Report())
 	if fault.Is(err, fault.NotFound) {
 		return nil // the run was interrupted before it had one
 	}
@@ -384,8 +391,12 @@ func (d *demoCmd) results(ctx context.Context, s *streams, l *local, id string, 
 	for _, r := range out.Dev {
 		rows = append(rows, uiRow(r))
 	}
+	lay, err := record.Newest(ctx, l.store, id)
+	if err != nil {
+		return err
+	}
 	var exported record.Validation
-	if _, err := artifact.GetJSON(ctx, l.store, record.Layout{Run: id, Lineage: "l0"}.Validation("export"), &exported); err != nil {
+	if _, err := artifact.GetJSON(ctx, l.store, lay.Validation("export"), &exported); err != nil {
 		return err
 	}
 	m := exported.Metrics
@@ -401,7 +412,7 @@ func (d *demoCmd) results(ctx context.Context, s *streams, l *local, id string, 
 	fmt.Fprintf(s.out, "export     %s (verified; steady verify-export checks it again)\n", filepath.Join(root, filepath.FromSlash(out.Export)))
 	fmt.Fprintf(s.out, "report     %s\n", d.ReportTo)
 	fmt.Fprintf(s.out, "Web UI     %s while `steady dev --data %s` runs\n", l.server.UI(), d.Data)
-	if err := verified(ctx, l.store, record.Layout{Run: id, Lineage: "l0"}); err != nil {
+	if err := verified(ctx, l.store, lay); err != nil {
 		return &exitError{exitMismatch, err}
 	}
 	if n := len(out.Dev); n >= 2 && out.Dev[n-1].Acc <= out.Dev[0].Acc {

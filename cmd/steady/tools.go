@@ -180,7 +180,7 @@ func (c *verifyExportCmd) Run(ctx context.Context, s *streams) error {
 // runFlags name a run in a store.
 type runFlags struct {
 	Data    string `help:"Directory of the artifact store." default:".steady" type:"path"`
-	Lineage string `help:"Lineage of the run; its first is l0." default:"l0"`
+	Lineage string `help:"Lineage of the run; its first is l0, a rollback opens the next." default:"newest"`
 	Name    string `arg:"" name:"run" help:"Name of the run."`
 }
 
@@ -200,17 +200,21 @@ func (f runFlags) open(ctx context.Context) (artifact.Store, record.Layout, erro
 		return nil, l, fault.New(fault.NotFound, "run", "no run %q in %s; there is %s", f.Name, store.Root(), listed(store, "runs")).
 			WithHint("name one of these runs, or another store with --data")
 	}
+	if f.Lineage == newestLineage {
+		l, err := record.Newest(ctx, store, f.Name)
+		return store, l, err
+	}
 	// The first lineage of a run that could not start has no file yet.
 	ok, err := store.Exists(ctx, strings.TrimSuffix(l.Root(), "/"))
-	if err == nil && !ok && f.Lineage != firstLineage {
+	if err == nil && !ok && f.Lineage != record.FirstLineage {
 		err = fault.New(fault.NotFound, "run", "run %s has no lineage %q; there is %s", f.Name, f.Lineage, listed(store, "runs/"+f.Name)).
 			WithHint("choose one of these with --lineage")
 	}
 	return store, l, err
 }
 
-// firstLineage is that of every run.
-const firstLineage = "l0"
+// newestLineage stands for the lineage that a run is in, or ended with.
+const newestLineage = "newest"
 
 // openStore opens the store of a data directory for reading; it must be there.
 func openStore(data string) (*artifact.Files, error) {

@@ -27,3 +27,12 @@ func Lineages(ctx context.Context, s artifact.Store, run string) ([]Run, error) 
 		all = append(all, r)
 	}
 }
+
+// Newest returns the newest lineage of a run: the first, unless a rollback opened another. Errors: as Lineages.
+func Newest(ctx context.Context, s artifact.Store, run string) (Layout, error) {
+	all, err := Lineages(ctx, s, run)
+	if err != nil {
+		return Layout{}, err
+	}
+	return Layout{Run: run, Lineage: LineageName(len(all) - 1)}, nil
+}

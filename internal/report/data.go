@@ -7,11 +7,12 @@ import (
 
 // Data is everything that the page shows, read from the store. Nil and empty parts are missing.
 type Data struct {
-	Layout record.Layout
-	Run    *record.Run
-	Config []byte // effective configuration, indented JSON
-	Plan   Plan
-	Base   string // digest of the BF16 weights that the lineage began with
+	Layout   record.Layout
+	Run      *record.Run
+	Lineages []string // of the run, oldest first, with where they began
+	Config   []byte   // effective configuration, indented JSON
+	Plan     Plan
+	Base     string // digest of the BF16 weights that the lineage began with
 
 	Steps       []Step              // ordered, each with a batch or a result
 	Validations []record.Validation // by step; the export's repeat last
@@ -173,7 +174,7 @@ func (d *Data) lastResult() *Step {
 }
 
 // recoveries are the kinds of events that tell of something overcome; all others are failures.
-var recoveries = map[string]bool{"recovered": true, "restored": true, "replayed": true, "rebuilt": true, "reacquired": true}
+var recoveries = map[string]bool{"recovered": true, "restored": true, "replayed": true, "rebuilt": true, "reacquired": true, "rolled_back": true}
 
 // faults counts failures and recoveries.
 func (d *Data) faults() (failures, recovered int) {

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"path"
 	"slices"
 	"strconv"
@@ -80,6 +81,17 @@ func (ld *loader) run() error {
 		return err
 	}
 	ld.d.Run = &r
+	all, err := record.Lineages(ld.ctx, ld.store, ld.l.Run)
+	if err != nil {
+		return err
+	}
+	for _, l := range all {
+		text := l.Lineage
+		if p := l.Parent; l.Opened != "" && p != nil {
+			text += fmt.Sprintf(" (after step %d of %s)", p.Step, p.Lineage)
+		}
+		ld.d.Lineages = append(ld.d.Lineages, text)
+	}
 	return nil
 }
 

@@ -213,6 +213,9 @@ func runProps(d *Data) []prop {
 	if p := r.Parent; p != nil {
 		props = append(props, prop{"Started from", fmt.Sprintf("step %d of run %s, lineage %s", p.Step, p.Run, p.Lineage)})
 	}
+	if len(d.Lineages) > 1 {
+		props = append(props, prop{"Lineages of the run", strings.Join(d.Lineages, ", ")})
+	}
 	if s := d.lastResult(); s != nil {
 		props = append(props,
 			prop{"Trainer", s.Trainer},

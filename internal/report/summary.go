@@ -27,6 +27,9 @@ func Summary(d *Data) string {
 		steps += " of " + integer(d.Plan.Steps)
 	}
 	line("training steps", "%s; %s", steps, progress(d))
+	if len(d.Lineages) > 1 {
+		line("lineage", "%s of %s", d.Layout.Lineage, strings.Join(d.Lineages, ", "))
+	}
 	line("trajectories", "%s trained", integer(d.trained()))
 	if d.Ledger != nil {
 		c := d.Ledger.Count()
