@@ -55,7 +55,7 @@ func newStage() *stage {
 	return g
 }
 
-func lay(run string) record.Layout { return record.Layout{Run: run, Lineage: "l0"} }
+func lay(scope string) record.Layout { return contract.ParseScope(scope).Layout() }
 
 func (g *stage) Follow(_ context.Context, l record.Layout) (learner.Following, error) {
 	if g.leading == l && !g.fenced {
@@ -151,6 +151,32 @@ func TestStandby_listensOnceItsStateIsLevel(t *testing.T) {
 }
 
 // On the shared queue, trainers come first: a standby listens there only for an acquisition of its run that nobody takes.
+// After a rollback the loop of the old lineage is closed, and the standby follows the new one for the same run.
+func TestStandby_followsTheLineageThatARollbackOpened(t *testing.T) {
+	t.Parallel()
+	g := newStage()
+	g.start("r", level)
+	g.passes(t, 2)
+	if l := g.following(); l != lay("r") {
+		t.Fatalf("it follows %+v", l)
+	}
+	g.open[contract.LoopID("r")] = false
+	g.passes(t, 1)
+	g.check(t, "between two lineages")
+	g.open[contract.LoopID("r/l1")] = true
+	g.passes(t, 2)
+	g.check(t, "the new lineage", contract.StandbyQueue("r"))
+	if l, want := g.following(), (record.Layout{Run: "r", Lineage: "l1"}); l != want {
+		t.Errorf("it follows %+v, want %+v", l, want)
+	}
+	if err := g.accepts("r"); err != nil {
+		t.Errorf("an acquisition: got %v", err)
+	}
+	g.acquiring["r/l1"] = true
+	g.passes(t, 2)
+	g.check(t, "an acquisition that waits", contract.QueueTrainer, contract.StandbyQueue("r"))
+}
+
 func TestStandby_leavesTheSharedQueueToTrainers(t *testing.T) {
 	t.Parallel()
 	g := newStage()

@@ -217,6 +217,35 @@ func TestCommands_checkTheirInputFirst(t *testing.T) {
 	}
 }
 
+// Without --lineage the newest one is shown. A lineage without a record is none that a rollback opened.
+func TestCommands_showTheNewestLineage(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.store(b.path("data"))
+	b.write("data/store/runs/r/l0/ledger/000001.json", `{"step":1,"submitted":[{"n":0}],"trained":[0],"next_group":1}`)
+	look := func(args ...string) string {
+		t.Helper()
+		got, code := b.steady(append(args, "--data=DIR/data")...)
+		if code != 0 {
+			t.Errorf("%v: status %d: %s", args, code, got)
+		}
+		return got
+	}
+	if got := look("ledger", "r"); !strings.Contains(got, "1 trained") {
+		t.Errorf("with one lineage: %s", got)
+	}
+	b.write("data/store/runs/r/l1/run.json", `{"run":"r","lineage":"l1","opened":"u","parent":{"run":"r","lineage":"l0","step":1},"start":{"cursor":{},"next_group":1}}`)
+	if got := look("ledger", "r"); !strings.Contains(got, "0 trained") {
+		t.Errorf("with two lineages: %s", got)
+	}
+	if got := look("ledger", "r", "--lineage=l0"); !strings.Contains(got, "1 trained") {
+		t.Errorf("the old lineage: %s", got)
+	}
+	if got := look("report", "r", "--out=-"); !strings.Contains(got, "l1 of l0, l1 (after step 1 of l0)") {
+		t.Errorf("the report does not name its lineage and the others: %.1500s", got)
+	}
+}
+
 // A record that cannot be read is a difference (status 5), is named, and comes with what to do.
 func TestCommands_nameADamagedRecord(t *testing.T) {
 	t.Parallel()
