@@ -81,6 +81,12 @@ type cancelOutbound struct {
 }
 
 func (c *cancelOutbound) RequestCancelExternalWorkflow(ctx workflow.Context, id, run string) workflow.Future {
+	c.w.mu.Lock()
+	if c.w.asks == nil {
+		c.w.asks = map[string]bool{}
+	}
+	c.w.asks[id] = true
+	c.w.mu.Unlock()
 	var n int
 	if _, err := fmt.Sscanf(id, "r/group/%d", &n); err == nil {
 		c.w.noteCancel(n)

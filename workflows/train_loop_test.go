@@ -47,6 +47,7 @@ type world struct {
 	asked   int
 	onEvent func(e record.Event) // called while an event is written
 	cancels map[int]bool         // groups that were asked to end
+	asks    map[string]bool      // ids of workflows that were
 	during  func(step int)       // called while a step is trained
 	onEnd   func(n int)          // called when a group is asked to end
 }
