@@ -37,7 +37,7 @@ type simulateCmd struct {
 	HopMilliseconds   float64  `help:"Time of each message of the Temporal server. With the default the orchestration costs what was measured (docs/benchmarks/demo.md)." default:"10"`
 	Failures          float64  `help:"Probability that a rollout worker dies during an attempt at a group, and of a judge fault for a group; a trainer dies in an update with a tenth of it." default:"0.01"`
 	Seed              uint64   `help:"Seed of lengths and failures." default:"42"`
-	Sweep             []string `help:"Simulate for each value: prefill, threshold, workers, slots, batch, group, update or failures, for example --sweep threshold=2,4,8; may be repeated for all combinations." sep:"none" placeholder:"KEY=V,V"`
+	Sweep             []string `help:"Simulate for each value: prefill, threshold, policy, workers, slots, batch, group, update or failures, for example --sweep threshold=2,4,8; may be repeated for all combinations." sep:"none" placeholder:"KEY=V,V"`
 	JSON              bool     `help:"Print JSON."`
 	HTML              string   `help:"Also write a page with tables and curves." type:"path" placeholder:"FILE"`
 }
@@ -58,6 +58,7 @@ docs/planning.md says what the model contains and what it leaves out.`
 // sweepKeys are what --sweep may name: a configuration key, or a flag.
 var sweepKeys = map[string]string{
 	"prefill": "rollout.prefill", "threshold": "rollout.staleness_threshold", "batch": "rollout.batch_problems", "group": "rollout.group_size",
+	"policy":  "rollout.staleness_policy",
 	"workers": "", "slots": "", "update": "", "failures": "",
 }
 
@@ -170,7 +171,7 @@ func (c *simulateCmd) cases() ([]simulate.Case, error) {
 		_, known := sweepKeys[name]
 		if !ok || !known || slices.Contains(names, name) || list == "" {
 			return nil, fault.New(fault.Invalid, "", "--sweep %s: want a key that stands once, and its values", text).
-				WithHint("for example --sweep threshold=2,4,8; keys: batch, failures, group, prefill, slots, threshold, update, workers")
+				WithHint("for example --sweep threshold=2,4,8; keys: batch, failures, group, policy, prefill, slots, threshold, update, workers")
 		}
 		names = append(names, name)
 		var next [][]simulate.Setting

@@ -179,10 +179,18 @@ func (s *Server) stuck() error {
 	return fault.New(fault.Internal, "virtual.Run", "%d executions wait for what never comes: %s", len(s.open), strings.Join(lines, "; "))
 }
 
-func (s *Server) fail(format string, args ...any) {
+// Open says whether a workflow of this id is open.
+func (s *Server) Open(id string) bool { return s.open[id] != nil }
+
+// Fail makes Run end with err.
+func (s *Server) Fail(err error) {
 	if s.failed == nil {
-		s.failed = fault.New(fault.Internal, "virtual.Run", format, args...)
+		s.failed = err
 	}
+}
+
+func (s *Server) fail(format string, args ...any) {
+	s.Fail(fault.New(fault.Internal, "virtual.Run", format, args...))
 }
 
 func (s *Server) time() *timestamppb.Timestamp { return timestamppb.New(s.o.Start.Add(s.now)) }

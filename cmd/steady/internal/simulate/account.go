@@ -39,9 +39,10 @@ type account struct {
 
 // stepAccount is a point of the curves.
 type stepAccount struct {
-	end     time.Duration
-	lagMean float64
-	drops   int
+	end    time.Duration
+	lagSum float64 // over tokens
+	tokens float64
+	drops  int
 }
 
 // loopRun is one run of the chain of TrainLoop.
@@ -123,7 +124,8 @@ func (a *account) trained(step int, u *unit) bool {
 		oldest = max(oldest, step-1-r.min)
 	}
 	*at(&a.oldest, max(0, oldest))++
-	a.steps[step].lagMean += sum / tokens / float64(a.o.Spec.BatchProblems)
+	a.steps[step].lagSum += sum
+	a.steps[step].tokens += tokens
 	return whole
 }
 

@@ -192,7 +192,7 @@ func (w *world) result() (Result, error) {
 	before := w.began
 	for i := 1; i <= r.Steps; i++ {
 		s := a.steps[i]
-		r.Curve = append(r.Curve, Point{Step: i, Seconds: (s.end - before).Seconds(), LagMean: s.lagMean, Drops: s.drops})
+		r.Curve = append(r.Curve, Point{Step: i, Seconds: (s.end - before).Seconds(), LagMean: s.lagSum / s.tokens, Drops: s.drops})
 		before = s.end
 	}
 	return r, nil

@@ -35,10 +35,10 @@ func options(t *testing.T, steps int, lengths string) simulate.Options {
 	return simulate.Options{
 		Spec: contract.RunSpec{
 			Mode: "async", Steps: steps, CheckpointEvery: 1000, Seed: 42, GroupSize: 2, BatchProblems: 4, Prefill: 1,
-			Threshold: 3, EvalChunk: 16, ContinueEvery: 10, SearchAttributes: true,
+			Threshold: 3, Policy: contract.PolicyDrop, EvalChunk: 16, ContinueEvery: 10, SearchAttributes: true,
 			Timeouts: contract.Timeouts{
 				Control: time.Minute, Shard: time.Hour, Rollout: 2 * time.Hour, Judge: time.Hour, Update: 4 * time.Hour, Export: time.Hour,
-				Heartbeat: 30 * time.Second, TrainerLost: time.Minute, ClosedCheck: 30 * time.Second,
+				Heartbeat: 30 * time.Second, TrainerLost: time.Minute, ClosedCheck: 30 * time.Second, Stall: 5 * time.Minute,
 			},
 		},
 		TrainProblems: 50, DevProblems: 1, Workers: 2, Slots: 64, Rate: rate, Lengths: l, Update: 20 * time.Second,
@@ -147,16 +147,23 @@ func TestRun_everyGroupHasOneFateAndNoneIsTooOld(t *testing.T) {
 	tests := []struct {
 		threshold, prefill, workers int
 		failures                    float64
+		policy                      string
 		stale                       bool // some are dropped as too old
 	}{
-		{1, 0, 2, 0, false}, {2, 1, 2, 0.1, true}, {3, 2, 1, 0.05, true}, {8, 2, 4, 0.2, false}, {4, 3, 2, 0.1, true},
+		{1, 0, 2, 0, contract.PolicyDrop, false},
+		{2, 1, 2, 0.1, contract.PolicyDrop, true},
+		{3, 2, 1, 0.05, contract.PolicyDrop, true},
+		{8, 2, 4, 0.2, contract.PolicyDrop, false},
+		{4, 3, 2, 0.1, contract.PolicyDrop, true},
+		{4, 3, 2, 0.1, contract.PolicyWait, false},
+		{4, 3, 2, 0.1, contract.PolicyCancelEarly, true},
 	}
 	for _, tt := range tests {
-		t.Run(fmt.Sprintf("threshold=%d prefill=%d workers=%d failures=%g", tt.threshold, tt.prefill, tt.workers, tt.failures), func(t *testing.T) {
+		t.Run(fmt.Sprintf("threshold=%d prefill=%d workers=%d failures=%g %s", tt.threshold, tt.prefill, tt.workers, tt.failures, tt.policy), func(t *testing.T) {
 			t.Parallel()
 			o := hard(t, 40)
 			o.Spec.Threshold, o.Spec.Prefill, o.Workers, o.Failures = tt.threshold, tt.prefill, tt.workers, tt.failures
-			o.Update = 5 * time.Second
+			o.Update, o.Spec.Policy = 5*time.Second, tt.policy
 			r := run(t, o)
 			if r.LagMax > tt.threshold-1 {
 				t.Errorf("a token of lag %d was trained, the threshold is %d", r.LagMax, tt.threshold)
@@ -183,6 +190,13 @@ func TestRun_everyGroupHasOneFateAndNoneIsTooOld(t *testing.T) {
 			}
 			if tt.stale != (reasons["stale"] > 0) {
 				t.Errorf("%d groups were dropped as stale", reasons["stale"])
+			}
+			lowest, highest := math.Inf(1), 0.0 // the curve and the total are means over tokens
+			for _, p := range r.Curve {
+				lowest, highest = min(lowest, p.LagMean), max(highest, p.LagMean)
+			}
+			if r.LagMean < lowest-1e-9 || r.LagMean > highest+1e-9 || highest > float64(r.LagMax) {
+				t.Errorf("mean lag %g, largest %d, of the steps %g to %g", r.LagMean, r.LagMax, lowest, highest)
 			}
 			if (tt.failures > 0) != (r.WorkerDeaths > 0 && r.JudgeFaults > 0) {
 				t.Errorf("%d workers died, %d judge faults", r.WorkerDeaths, r.JudgeFaults)
@@ -292,6 +306,16 @@ func TestRun_failsAsTheSimulatedRunDoes(t *testing.T) {
 	_, err := simulate.Run(t.Context(), o, nil)
 	if !fault.Is(err, fault.Infrastructure) || !strings.Contains(err.Error(), "lost to infrastructure") {
 		t.Errorf("error %v, want that of the loop", err)
+	}
+}
+
+func TestRun_endsWithAnAlarm(t *testing.T) {
+	t.Parallel()
+	o := hard(t, 100)
+	o.Failures, o.Spec.FaultWindow, o.Spec.FaultLimit, o.Spec.FaultAction = 0.5, 4, 1, "pause"
+	_, err := simulate.Run(t.Context(), o, nil)
+	if !fault.Is(err, fault.Infrastructure) || !strings.Contains(err.Error(), "alarm") {
+		t.Errorf("error %v, want that of an alarm", err)
 	}
 }
 

@@ -28,7 +28,7 @@ func (o Options) Assumptions() []Row {
 		{"run", fmt.Sprintf("%d steps of %d problems x %d responses, mode %s", s.Steps, s.BatchProblems, s.GroupSize, s.Mode)},
 	}
 	if s.Mode == "async" {
-		rows = append(rows, Row{"staleness", fmt.Sprintf("prefill %d, threshold %d", s.Prefill, s.Threshold)})
+		rows = append(rows, Row{"staleness", fmt.Sprintf("prefill %d, threshold %d, policy %s", s.Prefill, s.Threshold, s.Policy)})
 	}
 	return append(rows,
 		Row{"rollout workers", fmt.Sprintf("%d, each %d responses at once, %s tokens/s for each response", o.Workers, o.Slots, o.Rate)},

@@ -86,9 +86,35 @@ func (w *world) Begin(a *virtual.Attempt) {
 			w.ended, w.usage = w.s.Now(), w.pool.usage()
 			w.small(a, contract.Done{})
 		})
+	case contract.InspectActivity.Name:
+		play(w, a, w.inspect)
+	case contract.RecordEventActivity.Name:
+		play(w, a, w.event)
 	default:
 		w.other(a)
 	}
+}
+
+// inspect answers for groups that have not reported: nothing stands still here.
+func (w *world) inspect(a *virtual.Attempt, q contract.InspectRequest) {
+	var res contract.InspectResult
+	for _, id := range q.Workflows {
+		found := contract.Inspected{Status: "Completed"}
+		if w.s.Open(id) {
+			found = contract.Inspected{Status: "Running", Open: true, Mark: uint32(w.s.Now()/time.Second) + 1} //nolint:gosec // wraps after a century
+		}
+		res.Found = append(res.Found, found)
+	}
+	w.small(a, res)
+}
+
+// event ends the simulation at an alarm: the loop would wait for a person, and there is none.
+func (w *world) event(a *virtual.Attempt, q contract.EventRequest) {
+	if q.Event.Kind == "alarm" {
+		w.s.Fail(fault.New(fault.Infrastructure, "simulate", "the simulated run stopped with an alarm: %s", q.Event.Message).
+			WithHint("the run itself would wait for a person; lower --failures, or change rollout.fault_share and rollout.fault_window"))
+	}
+	w.small(a, contract.Done{})
 }
 
 // play decodes the request of an attempt.
@@ -136,7 +162,7 @@ func (w *world) other(a *virtual.Attempt) {
 		result = contract.ExportResult{Dir: "runs/simulated/l0/export", WeightsDigest: digest("export", 0), Tensors: 1, Bytes: 1}
 	case contract.WriteReportActivity.Name:
 		result = contract.ReportResult{Report: reference("runs/simulated/l0/report.html", 0)}
-	default: // RecordEvent, ApplyRetention, and what a later build may add
+	default: // ApplyRetention, and what a later build may add
 		result = contract.Done{}
 	}
 	w.small(a, result)
@@ -210,9 +236,9 @@ func (w *world) dieIn(j *job, part float64) {
 // judge takes a constant time. A fault is cured by the second attempt, or stays.
 func (w *world) judge(a *virtual.Attempt, q contract.JudgeRequest) {
 	a.Take()
-	u := w.units[q.Unit]
 	w.s.After(w.o.Judge, func() {
-		if !a.Open() {
+		u := w.units[q.Unit]
+		if !a.Open() || u == nil { // a group that was cancelled, and whose cancel is on its way
 			return
 		}
 		broken := u.group && w.chance(w.o.Failures, "judge", q.Unit)
