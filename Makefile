@@ -9,6 +9,8 @@ CC       ?= gcc
 FAULTS   ?= 200
 CUDA_DIR := $(CURDIR)/internal/cudart
 # An own header and a stand-in for -lcuda: the build needs gcc and no file of NVIDIA.
+# NVIDIA's compiler of GPU code, where scripts/nvrtc put it or where STEADY_NVRTC says.
+NVRTC    := $(or $(STEADY_NVRTC),$(wildcard $(CURDIR)/.tools/nvrtc/libnvrtc.so.12))
 CUDA_ENV := CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CUDA_DIR)/include -Wno-deprecated-declarations" CGO_LDFLAGS="-L$(CURDIR)/$(BIN)/link"
 
 export CGO_ENABLED ?= 0
@@ -37,12 +39,17 @@ $(BIN)/link/libcuda.a: internal/cudart/standin/libcuda.c internal/cudart/standin
 	@mkdir -p $(@D)
 	@$(CC) -O2 -fPIC -Wall -c -o $(@D)/libcuda.o $< && $(AR) rcs $@ $(@D)/libcuda.o
 
-gpu: $(BIN)/link/libcuda.a ## the GPU engine as far as `make test` goes: it compiles, and its float32 kernels pass the suite on the host (g++)
+gpu: $(BIN)/link/libcuda.a ## the GPU engine as far as `make test` goes: it compiles, and its float32 kernels pass the suite on the host (g++), and NVRTC compiles all (if scripts/nvrtc fetched it)
 	@$(STAGE) "vet cuda" env $(CUDA_ENV) $(GO) vet -tags cuda ./cmd/... ./workers/... ./internal/cudart/... ./internal/engine/cuda/...
 	@$(STAGE) "float32 kernels" env $(CUDA_ENV) $(GO) test -tags cuda -count=1 -run 'Conformance_float32' ./internal/engine/cuda
+ifneq ($(NVRTC),)
+	@$(STAGE) "GPU code" env $(CUDA_ENV) STEADY_NVRTC=$(NVRTC) $(GO) test -tags cuda -count=1 -run TestKernels ./internal/engine/cuda
+else
+	@echo "-- GPU code: not compiled, NVRTC is not here; scripts/nvrtc fetches it"
+endif
 
 kernels: $(BIN)/link/libcuda.a ## compile every GPU kernel with NVRTC, and run the GPU tests that need no GPU
-	@$(STAGE) kernels env $(CUDA_ENV) $(GO) test -tags cuda -count=1 ./internal/cudart/... ./internal/engine/cuda/...
+	@$(STAGE) kernels env $(CUDA_ENV) STEADY_NVRTC=$(NVRTC) $(GO) test -tags cuda -count=1 ./internal/cudart/... ./internal/engine/cuda/...
 
 demo: build ## the whole run on this machine, in minutes: report.html
 	$(BIN)/steady demo

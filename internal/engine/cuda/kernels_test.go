@@ -16,21 +16,22 @@ func compiler(t *testing.T) *cudart.Compiler {
 	t.Helper()
 	c, err := cudart.NewCompiler(os.Getenv("STEADY_NVRTC"))
 	if err != nil {
-		t.Skipf("kernels are not compiled here: %v (STEADY_NVRTC names the file; Python's nvidia-cuda-nvrtc or Debian's libnvrtc have it)", err)
+		t.Skipf("kernels are not compiled here: %v (scripts/nvrtc fetches it; STEADY_NVRTC names the file)", err)
 	}
 	return c
 }
 
 func TestKernels_compileForEveryArchitecture(t *testing.T) {
 	c := compiler(t)
-	for _, p := range []Precision{BF16, Float32} {
-		for _, arch := range []string{"sm_80", "sm_90", "compute_80"} {
-			code, err := c.Compile("kernels.cu", source(), arch, p.define())
-			if err != nil {
-				t.Errorf("%s: %v", p, err)
-			} else if len(code) < 10_000 {
-				t.Errorf("%s for %s: only %d bytes of code", p, arch, len(code))
-			}
+	for _, tt := range []struct {
+		p    Precision
+		arch string
+	}{{BF16, "sm_80"}, {BF16, "sm_90"}, {Float32, "compute_80"}} {
+		code, err := c.Compile("kernels.cu", source(), tt.arch, tt.p.define())
+		if err != nil {
+			t.Errorf("%s: %v", tt.p, err)
+		} else if len(code) < 10_000 {
+			t.Errorf("%s for %s: only %d bytes of code", tt.p, tt.arch, len(code))
 		}
 	}
 	if _, err := c.Compile("wrong.cu", source()+"KERNEL wrong() { int x = }\n", "sm_80"); err == nil || !bytes.Contains([]byte(err.Error()), []byte(kernelOrder[len(kernelOrder)-1]+"(")) {
