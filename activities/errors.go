@@ -85,7 +85,12 @@ func guard[Req, Res any](a *Notes, body func(ctx context.Context, req Req, beat 
 			}
 		}()
 		a.attempt(ctx, req)
-		res, err = body(ctx, req, beat)
+		work, end := a.whileDevice(ctx)
+		defer end()
+		res, err = body(work, req, beat)
+		if cause := context.Cause(work); err != nil && ctx.Err() == nil && fault.Is(cause, fault.Lost) {
+			err = cause // and not that it was cancelled
+		}
 		return res, toTemporal(ctx, doubt(a.Store, err))
 	}
 }

@@ -208,3 +208,31 @@ func TestBusyDelay_growsToTenSeconds(t *testing.T) {
 		t.Errorf("got %v in the end, want 10 s", last)
 	}
 }
+
+// What runs when the device is lost ends as Lost, whatever it makes of it: on another worker it may go on. What had finished stays finished.
+func TestGuard_workOfALostDeviceIsLost(t *testing.T) {
+	t.Parallel()
+	gone := fault.New(fault.Lost, "gpu", "GPU-1: Xid 79")
+	for name, tt := range map[string]struct {
+		result func(ctx context.Context) error
+		want   fault.Kind
+	}{
+		"waits":         {func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, fault.Lost},
+		"sees nonsense": {func(ctx context.Context) error { <-ctx.Done(); return fault.New(fault.Numeric, "step", "not finite") }, fault.Lost},
+		"had finished":  {func(ctx context.Context) error { <-ctx.Done(); return nil }, ""},
+	} {
+		device, lose := context.WithCancelCause(t.Context())
+		notes := newNotes(t)
+		notes.Device = device
+		var suite testsuite.WorkflowTestSuite
+		env := suite.NewTestActivityEnvironment()
+		env.RegisterActivityWithOptions(guard(notes, func(ctx context.Context, _ request, _ *Beat) (int, error) {
+			lose(gone)
+			return 0, tt.result(ctx)
+		}), activity.RegisterOptions{Name: "Body"})
+		_, err := env.ExecuteActivity("Body", request{key})
+		if e, ok := errors.AsType[*temporal.ApplicationError](err); ok != (tt.want != "") || ok && (e.Type() != string(tt.want) || e.NonRetryable() || !strings.Contains(e.Message(), "Xid 79")) {
+			t.Errorf("%s: got %v, want %q that is tried again", name, err, tt.want)
+		}
+	}
+}

@@ -18,6 +18,18 @@ import (
 type Notes struct {
 	Store artifact.Store
 	Host  string // for people
+	// Device ends, with a cause of kind Lost, when the device of this process's engines is lost; what runs then ends with the cause. nil for never.
+	Device context.Context //nolint:containedctx // the life of a device, not of a call
+}
+
+// whileDevice is ctx for as long as the device is there.
+func (n *Notes) whileDevice(ctx context.Context) (context.Context, func()) {
+	if n.Device == nil {
+		return ctx, func() {}
+	}
+	work, end := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(n.Device, func() { end(context.Cause(n.Device)) })
+	return work, func() { stop(); end(nil) }
 }
 
 // attempt notes that an activity runs again after an attempt that failed or was lost with its worker.

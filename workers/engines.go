@@ -31,6 +31,8 @@ type factory struct {
 	most int
 	// tolerance of a version's probe, in nats; 0 for equal bits.
 	tolerance float64
+	// watch returns when the device is lost, with an error of kind Lost, or when ctx ends, with nil; nil for a device that needs no watch.
+	watch func(ctx context.Context) error
 }
 
 // prober makes the engine for probes and short forward passes.

@@ -3,12 +3,16 @@
 package workers
 
 import (
+	"context"
 	"fmt"
 	"os"
+
+	"go.uber.org/zap"
 
 	"github.com/steadyrl/steady/internal/cudart"
 	"github.com/steadyrl/steady/internal/engine"
 	"github.com/steadyrl/steady/internal/engine/cuda"
+	"github.com/steadyrl/steady/internal/gpuwatch"
 	"github.com/steadyrl/steady/internal/model"
 )
 
@@ -26,6 +30,10 @@ func cudaEngines(o Options) (factory, error) {
 		return factory{}, err
 	}
 	about := fmt.Sprintf("GPU %d", device)
+	watch, err := watchGPU(o, device)
+	if err != nil {
+		return factory{}, err
+	}
 	if driver, gpus, err := cudart.ReadHealth(); err == nil && device < len(gpus) {
 		about = fmt.Sprintf("%s, driver %s", gpus[device].Name, driver)
 	}
@@ -40,6 +48,26 @@ func cudaEngines(o Options) (factory, error) {
 		sampler: func(c model.Config) (engine.Sampler, error) { return cuda.NewSampler(c, opts) },
 		trainer: func(c model.Config, w *model.Weights) (engine.Trainer, error) { return cuda.NewTrainer(c, w, opts) },
 		probe:   func(c model.Config) (engine.Sampler, error) { return cuda.NewSampler(c, probe) },
-		most:    1, tolerance: probeTolerance,
+		most:    1, tolerance: probeTolerance, watch: watch,
+	}, nil
+}
+
+// watchGPU looks for errors of the hardware; without NVML there is no watch, and that is said. A part of a GPU (MIG) reports no events.
+func watchGPU(o Options, device int) (func(context.Context) error, error) {
+	uuid, err := cudart.UUID(device)
+	if err != nil {
+		return nil, err
+	}
+	m, err := cudart.NewMonitor(uuid)
+	if err != nil {
+		o.Log.Warn("the GPU is not watched for errors of its hardware", zap.String("gpu", uuid), zap.Error(err))
+		return nil, nil //nolint:nilnil // no watch
+	}
+	if !m.Events {
+		o.Log.Warn("the GPU reports no events; only its count of memory errors is watched", zap.String("gpu", uuid))
+	}
+	return func(ctx context.Context) error {
+		defer m.Close()
+		return gpuwatch.Watch(ctx, m, uuid, func(message string) { o.Log.Warn(message) })
 	}, nil
 }

@@ -66,13 +66,18 @@ type Set struct {
 	workers []worker.Worker
 	close   []func() error
 	sandbox *sandbox.Sandbox
+	lost    chan error // of size 1
 }
+
+// Lost tells once, with an error of kind Lost, that the device of the engines can no longer be trusted. What was running has ended with
+// that error, for another worker to do; the process should Stop and end.
+func (s *Set) Lost() <-chan error { return s.lost }
 
 // Start makes what the roles need and starts their workers. On an error nothing is left running.
 //
 // Errors: Invalid (roles, backend), Infrastructure (no sandbox on this machine), and what the server says.
 func Start(ctx context.Context, o Options) (*Set, error) {
-	s := &Set{}
+	s := &Set{lost: make(chan error, 1)}
 	if err := s.start(ctx, o); err != nil {
 		return nil, errors.Join(err, s.Stop())
 	}
@@ -88,7 +93,7 @@ func (s *Set) start(ctx context.Context, o Options) error {
 	if slices.ContainsFunc(o.Roles, func(r Role) bool { return r == RoleRollout || r == RoleTrainer || r == RoleStandby }) {
 		runs.Backend = o.Backend // other roles serve runs of every engine
 	}
-	notes := &activities.Notes{Store: o.Store, Host: o.Host}
+	notes := &activities.Notes{Store: o.Store, Host: o.Host, Device: s.watch(factory, o.Log)}
 	if slices.ContainsFunc(o.Roles, func(r Role) bool { return r == RoleData || r == RoleRollout || r == RoleJudge }) {
 		if err := s.openSandbox(ctx, o); err != nil {
 			return err
@@ -119,6 +124,26 @@ func (s *Set) start(ctx context.Context, o Options) error {
 		}
 	}
 	return nil
+}
+
+// watch follows the device of the engines. The context that it returns ends when the device is lost.
+func (s *Set) watch(f factory, log *zap.Logger) context.Context {
+	device, lose := context.WithCancelCause(context.Background())
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	s.close = append(s.close, func() error { stop(); <-ended; return nil })
+	go func() {
+		defer close(ended)
+		if f.watch == nil {
+			return
+		}
+		if err := f.watch(ctx); err != nil {
+			log.Error("the device is lost; running work ends", zap.Error(err))
+			lose(err)
+			s.lost <- err
+		}
+	}()
+	return device
 }
 
 func (s *Set) openSandbox(ctx context.Context, o Options) error {

@@ -114,8 +114,12 @@ func (w *workerCmd) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	log.Info("serving", zap.String("roles", w.Roles), zap.String("host", name), zap.String("store", store.Root()))
-	<-ctx.Done()
-	return set.Stop()
+	select {
+	case <-ctx.Done():
+		return set.Stop()
+	case err := <-set.Lost():
+		return errors.Join(err, set.Stop())
+	}
 }
 
 func namespaceOf(o client.Options) string {
@@ -262,6 +266,8 @@ start a run from another terminal:
 	select {
 	case <-ctx.Done():
 		return nil
+	case err := <-l.set.Lost():
+		return err
 	case <-l.server.Done():
 		return fault.New(fault.Lost, "dev", "the Temporal server ended and could not be restarted").WithHint("read the log in %s", filepath.Join(d.Data, "temporal"))
 	}
