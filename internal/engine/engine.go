@@ -112,6 +112,39 @@ type Plan struct {
 	MicroBatches [][]int `json:"micro_batches"`
 }
 
+// Within divides the micro-batches that have more tokens than budget, in their order, as far as that can be done: sequences are not
+// divided. lengths are those of Batch.Sequences, in tokens.
+func (p Plan) Within(budget int, lengths []int) Plan {
+	var out Plan
+	for _, m := range p.MicroBatches {
+		start, size := 0, 0
+		for i, sequence := range m {
+			if i > start && size+lengths[sequence] > budget {
+				out.MicroBatches = append(out.MicroBatches, m[start:i])
+				start, size = i, 0
+			}
+			size += lengths[sequence]
+		}
+		out.MicroBatches = append(out.MicroBatches, m[start:])
+	}
+	return out
+}
+
+// Divisible is the number of tokens of the largest micro-batch with more than one sequence; 0 if there is none.
+func (p Plan) Divisible(lengths []int) int {
+	most := 0
+	for _, m := range p.MicroBatches {
+		size := 0
+		for _, sequence := range m {
+			size += lengths[sequence]
+		}
+		if len(m) > 1 {
+			most = max(most, size)
+		}
+	}
+	return most
+}
+
 // Batch is everything that one update depends on besides the trainer's state.
 type Batch struct {
 	Sequences []Sequence
@@ -147,7 +180,8 @@ type StepMetrics struct {
 type Trainer interface {
 	// Update computes the gradient of batch, clips it, and applies one AdamW step. Results are bitwise
 	// reproducible for the same state and batch, for any number of threads. An error leaves the
-	// state as it was: Invalid (wrong shapes, record rejected), Numeric (loss or gradient not finite).
+	// state as it was: Invalid (wrong shapes, record rejected), Numeric (loss or gradient not finite), Exhausted (a micro-batch
+	// does not fit in the device's memory; a plan of smaller ones may).
 	Update(ctx context.Context, batch Batch) (StepMetrics, error)
 	// Steps returns the number of updates applied since the initial weights.
 	Steps() int
@@ -187,6 +221,15 @@ type StateReader interface {
 	// ReadState returns tensor i, in module order, of a part. The slice is valid until the next call, and must not be changed. Errors: Lost (the
 	// device failed, the trainer is closed).
 	ReadState(p StatePart, i int) ([]float32, error)
+}
+
+// Chooser is implemented by a Trainer whose results depend on what it measured, such as which of several algorithms a product runs with.
+type Chooser interface {
+	// Choices are those made so far, in a form that the same engine reads; empty if there are none. Equal choices have equal bytes.
+	Choices() []byte
+	// SetChoices makes choices of an earlier process binding, over those of this one. Choices that were made on another kind of device are
+	// ignored. Errors: Corrupt.
+	SetChoices(data []byte) error
 }
 
 // ReadState implements StateReader. It fails only for a nil state, which a Trainer gives after a failure of its device (Lost).

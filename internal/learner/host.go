@@ -43,6 +43,7 @@ type Host struct {
 
 	doubted record.Layout // the lineage whose recorded digest a followed step did not have
 	told    map[int]bool  // checkpoints of layout that did not verify while following
+	budget  int           // tokens of a micro-batch that memory allows; 0: no limit was met
 
 	activeMu sync.Mutex
 	active   record.Layout // the lineage that this process works on as its trainer; zero: none
@@ -54,6 +55,7 @@ type last struct {
 	batch    string // digest; empty: unknown
 	metrics  record.UpdateMetrics
 	replayed int
+	plan     *engine.Plan // nil: the sealed one
 }
 
 // New returns an empty host.
@@ -101,7 +103,7 @@ func (h *Host) Update(ctx context.Context, l record.Layout, step int, ref artifa
 	if out.Restored, out.Replayed, err = h.reach(ctx, step-1); err != nil {
 		return Outcome{}, err
 	}
-	if err := h.train(ctx, step, ref); err != nil {
+	if err := h.train(ctx, step, ref, recorded); err != nil {
 		return Outcome{}, err
 	}
 	crashpoint.Here("trainer.update.after")
@@ -148,7 +150,7 @@ func (h *Host) Reach(ctx context.Context, l record.Layout, step, epoch int) (*en
 func (h *Host) adopt(l record.Layout) {
 	if h.layout != l {
 		h.forget()
-		h.layout, h.told = l, nil
+		h.layout, h.told, h.budget = l, nil, 0
 	}
 }
 
@@ -201,8 +203,8 @@ func (h *Host) recorded(ctx context.Context, step int) (*record.Result, error) {
 	return &r, nil
 }
 
-// train applies the sealed batch of step to the state after step-1.
-func (h *Host) train(ctx context.Context, step int, ref artifact.Ref) error {
+// train applies the sealed batch of step to the state after step-1, as its result was made if there is one.
+func (h *Host) train(ctx context.Context, step int, ref artifact.Ref, recorded *record.Result) error {
 	var sealed record.Sealed
 	if err := artifact.FetchJSON(ctx, h.opts.Store, ref, &sealed); err != nil {
 		return err
@@ -215,12 +217,12 @@ func (h *Host) train(ctx context.Context, step int, ref artifact.Ref) error {
 		return err
 	}
 	began := time.Now()
-	m, err := h.trainer.Update(ctx, b)
+	m, plan, err := h.update(ctx, step, b, recorded)
 	if err != nil {
 		h.forget()
 		return err
 	}
-	h.step, h.last = step, last{batch: ref.Digest, metrics: updateMetrics(b, m, time.Since(began))}
+	h.step, h.last = step, last{batch: ref.Digest, metrics: updateMetrics(b, m, time.Since(began)), plan: plan}
 	return nil
 }
 

@@ -27,6 +27,10 @@ func (h *Host) publish(ctx context.Context, step int, ref artifact.Ref, epoch in
 	res := record.Result{
 		Step: step, BatchDigest: ref.Digest, StateDigest: state,
 		WeightsDigest: info.Digest, Weights: info.File, Metrics: h.last.metrics, Trainer: h.opts.Name, Replayed: h.last.replayed,
+		Plan: h.last.plan,
+	}
+	if res.Choices, err = h.keepChoices(ctx); err != nil {
+		return record.Result{}, err
 	}
 	if err := record.CheckFinite(res); err != nil {
 		return record.Result{}, err

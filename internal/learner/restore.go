@@ -55,7 +55,7 @@ func (h *Host) replay(ctx context.Context, step int) (equal bool, err error) {
 	if recorded != nil && recorded.BatchDigest != ref.Digest {
 		return false, fault.New(fault.Corrupt, "learner.replay", "sealed batch %s has digest %.12s, trained was %.12s", ref.Name, ref.Digest, recorded.BatchDigest)
 	}
-	if err := h.train(ctx, step, ref); err != nil {
+	if err := h.train(ctx, step, ref, recorded); err != nil {
 		return false, err
 	}
 	if recorded != nil {
@@ -189,7 +189,7 @@ func (h *Host) Init(ctx context.Context, l record.Layout, step int) (record.Vers
 		return record.Version{}, err
 	}
 	h.forget()
-	h.layout, h.told = l, nil
+	h.layout, h.told, h.budget = l, nil, 0
 	if err := h.install(step, state); err != nil {
 		return record.Version{}, err
 	}

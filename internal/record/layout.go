@@ -61,6 +61,9 @@ func (l Layout) Batch(step int) string { return l.at("batches/%06d.json", step) 
 // Result is the result of a step.
 func (l Layout) Result(step int) string { return l.at("results/%06d.json", step) }
 
+// Choices are those of a trainer (engine.Chooser), by their digest.
+func (l Layout) Choices(digest string) string { return l.at("choices/%s", digest) }
+
 // Ledger is the ledger record of a step.
 func (l Layout) Ledger(step int) string { return l.at("ledger/%06d.json", step) }
 

@@ -142,6 +142,10 @@ type Result struct {
 	// Trainer says who computed it; Replayed is true if the state came from a replay in the same call.
 	Trainer  string `json:"trainer"`
 	Replayed int    `json:"replayed,omitempty"` // sealed batches replayed before this update
+	// Plan is that of the update where it is not the sealed one: some micro-batch did not fit in memory. A replay uses it.
+	Plan *engine.Plan `json:"plan,omitempty"`
+	// Choices are those that the update was computed with (engine.Chooser), if the engine makes any. A replay uses them.
+	Choices *artifact.Ref `json:"choices,omitempty"`
 }
 
 // BatchMetrics are the metrics of spec section 6 that the batch itself gives.

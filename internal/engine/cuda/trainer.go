@@ -162,6 +162,27 @@ func (t *Trainer) checkWeights(w *model.Weights, op string) error {
 	return nil
 }
 
+// Choices implements engine.Chooser: the algorithms of the products, for this kind of card and this version of cuBLASLt.
+func (t *Trainer) Choices() (data []byte) {
+	_ = t.do("cuda.Choices", func(g *trainGPU) error { // a broken trainer has none
+		if g.fast != nil {
+			data = g.fast.tuned.choices()
+		}
+		return nil
+	})
+	return data
+}
+
+// SetChoices implements engine.Chooser.
+func (t *Trainer) SetChoices(data []byte) error {
+	return t.do("cuda.SetChoices", func(g *trainGPU) error {
+		if g.fast == nil {
+			return nil
+		}
+		return g.fast.tuned.bind(data)
+	})
+}
+
 // Update implements engine.Trainer. The context is looked at between micro-batches. Errors: also Exhausted, when a micro-batch does not fit in memory.
 func (t *Trainer) Update(ctx context.Context, b engine.Batch) (out engine.StepMetrics, err error) {
 	const op = "cuda.Update"

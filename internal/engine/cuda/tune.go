@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"time"
@@ -17,9 +18,12 @@ import (
 )
 
 // tuned are measured choices of algorithms for the products of the fast training step. Another algorithm gives other roundings, so a choice is made once and kept
-// in a file: later processes compute the same bits. Without a folder for files nothing is measured, and the library's first proposal serves.
+// in a file: later processes on this machine compute the same bits. A run keeps its own (Trainer.Choices), which go before the file's. Without a folder for files
+// nothing is measured, and the library's first proposal serves.
 type tuned struct {
 	file string
+	// Device is a digest of the card and the library: algorithms are of no use elsewhere.
+	device string
 	// Algorithms by shape, in hexadecimal.
 	known map[string]string
 	done  map[cudart.Shape]bool
@@ -30,13 +34,45 @@ func newTuned(d *device) *tuned {
 		return nil
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d %s %s", d.blas.Version, d.ctx.Name, d.ctx.Arch()))
+	device := hex.EncodeToString(sum[:16])
 	t := &tuned{
-		file: filepath.Join(d.opts.KernelDir, "products-"+hex.EncodeToString(sum[:16])+".json"), known: map[string]string{}, done: map[cudart.Shape]bool{},
+		file: filepath.Join(d.opts.KernelDir, "products-"+device+".json"), device: device, known: map[string]string{}, done: map[cudart.Shape]bool{},
 	}
 	if data, err := os.ReadFile(t.file); err == nil {
 		_ = json.Unmarshal(data, &t.known) // a damaged file is written again
 	}
 	return t
+}
+
+// choices is the form in which a run keeps them.
+type choices struct {
+	Device   string            `json:"device"`
+	Products map[string]string `json:"products"`
+}
+
+func (t *tuned) choices() []byte {
+	if t == nil || len(t.known) == 0 {
+		return nil
+	}
+	data, err := json.Marshal(choices{t.device, t.known})
+	if err != nil {
+		return nil // of strings: cannot be
+	}
+	return data
+}
+
+// bind takes the choices of a run over those that are known. Those of shapes that this process has used are set again.
+func (t *tuned) bind(data []byte) error {
+	var c choices
+	if err := json.Unmarshal(data, &c); err != nil || c.Device == "" {
+		return fault.New(fault.Corrupt, "cuda.SetChoices", "no choice of algorithms: %d bytes, %v", len(data), err)
+	}
+	if t == nil || c.Device != t.device {
+		return nil
+	}
+	maps.Copy(t.known, c.Products)
+	clear(t.done)
+	return nil
 }
 
 // tune chooses algorithms for the shapes of a micro-batch that are new. It overwrites gradients and what is between layers.
