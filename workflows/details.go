@@ -73,6 +73,9 @@ func runDetails(p contract.Progress, export *contract.ExportOutput, failure, war
 		rows = append(append([]contract.DevRow(nil), rows...), export.Dev)
 	}
 	b.WriteString(devTable(rows))
+	if len(p.Dev) >= contract.LoopDevRows {
+		b.WriteString("\nThe first, the best, the newest and some between; `steady report` has every validation.\n")
+	}
 	if export != nil {
 		fmt.Fprintf(&b, "\nExported and verified: %d tensors, %d bytes, in `%s`\n", export.Tensors, export.Bytes, export.Dir)
 	}

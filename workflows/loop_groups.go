@@ -13,8 +13,13 @@ import (
 	"github.com/steadyrl/steady/internal/rng"
 )
 
-// changeFill is the change to fill: a loop of an older build sends out a number of groups, a newer one fills up to a number.
+// changeFill marks with which build a run of the loop's chain began: its version is one of those below, and DefaultVersion for the oldest.
 const changeFill = "fill"
+
+const (
+	buildFill workflow.Version = 1 // fill fills up to a number of groups; before, it sent a number of them out
+	buildTell workflow.Version = 2 // see tellValidation, settle and sayLast
+)
 
 // fill sends out groups with tag t until prefill + ahead batches are open. A history of an older build sends out exactly as many as
 // it did, which is old.
@@ -124,10 +129,14 @@ func (l *loop) listen() {
 }
 
 // settle lets the listener run once. A message that came with the task in hand may be with its selector already, where drain
-// does not find it: without this it would be lost with the run of the chain.
-func (l *loop) settle() error {
+// does not find it: without this it would be lost with the run of the chain. What a message changes can be an event to write, so a
+// history of an older build replays without it.
+func (l *loop) settle(ctx workflow.Context) error {
+	if l.build < buildTell {
+		return nil
+	}
 	waited := false
-	return workflow.Await(l.ctx, func() bool {
+	return workflow.Await(ctx, func() bool {
 		defer func() { waited = true }()
 		return waited
 	})

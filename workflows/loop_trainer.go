@@ -164,14 +164,31 @@ func (l *loop) show(phase string) {
 func (l *loop) report(t int) {
 	l.show("training")
 	upsert(l.ctx, l.spec, l.progress())
-	if every := 1 + (l.spec.Steps-l.spec.FirstStep)/500; t%every == 0 || t == l.last() {
+	if every := 1 + (l.spec.Steps-l.spec.FirstStep)/mostReports; t%every == 0 || t == l.last() {
 		l.tellRun()
 	}
 }
 
-func (l *loop) tellRun() {
-	f := workflow.SignalExternalWorkflow(l.ctx, l.spec.Run, "", contract.SignalProgress, l.progress())
-	if err := f.Get(l.ctx, nil); err != nil {
-		workflow.GetLogger(l.ctx).Debug("the run does not listen", "error", err)
+// mostReports bounds the messages of progress to TrainRun, whose history holds them all, and as many of validations.
+const mostReports = 500
+
+// tellValidation tells TrainRun of a validation that has ended. Where there are too many for a message each, the next report has their rows.
+func (l *loop) tellValidation() {
+	if n := l.spec.Steps - l.spec.FirstStep; l.build >= buildTell && l.spec.ValidateEvery > 0 && n/l.spec.ValidateEvery > mostReports {
+		return
 	}
+	l.tellRun()
+}
+
+func (l *loop) tellRun() { l.tellRunIn(l.ctx) }
+
+// tellRunIn sends TrainRun the progress, with the rows of the dev table that it was not told of.
+func (l *loop) tellRunIn(ctx workflow.Context) {
+	p := l.progress()
+	p.Dev = l.st.Untold
+	if err := workflow.SignalExternalWorkflow(ctx, l.spec.Run, "", contract.SignalProgress, p).Get(ctx, nil); err != nil {
+		workflow.GetLogger(ctx).Debug("the run does not listen", "error", err)
+		return
+	}
+	l.st.Untold = nil
 }

@@ -24,7 +24,7 @@ import (
 // closes the ledger.
 func TrainLoop(ctx workflow.Context, in contract.LoopInput) (contract.LoopOutput, error) {
 	l := &loop{ctx: ctx, spec: in.Spec, st: in.State, first: in.State.Step, sealed: in.State.Step}
-	l.build = workflow.GetVersion(ctx, changeFill, workflow.DefaultVersion, 1)
+	l.build = workflow.GetVersion(ctx, changeFill, workflow.DefaultVersion, buildTell)
 	l.listen()
 	l.watch()
 	err := workflow.SetQueryHandlerWithOptions(ctx, contract.QueryProgress,
@@ -37,7 +37,7 @@ func TrainLoop(ctx workflow.Context, in contract.LoopInput) (contract.LoopOutput
 	if workflow.IsContinueAsNewError(err) {
 		return contract.LoopOutput{}, err
 	}
-	if cerr := l.close(); err == nil {
+	if cerr := l.close(err); err == nil {
 		err = cerr
 	}
 	return l.output(), err
@@ -326,8 +326,9 @@ func (l *loop) awaitValidation() error {
 	if err := v.future.Get(l.ctx, &row); err != nil {
 		return err
 	}
-	l.st.Dev = append(l.st.Dev, row)
-	l.tellRun()
+	l.st.Dev = contract.MergeDev(l.st.Dev, []contract.DevRow{row}, contract.LoopDevRows)
+	l.st.Untold = contract.MergeDev(l.st.Untold, []contract.DevRow{row}, contract.LoopDevRows)
+	l.tellValidation()
 	return nil
 }
 
@@ -340,7 +341,7 @@ func (l *loop) continueAsNew() error {
 		return err
 	}
 	for {
-		if err := l.settle(); err != nil {
+		if err := l.settle(l.ctx); err != nil {
 			return err
 		}
 		l.drain()
@@ -359,8 +360,8 @@ func (l *loop) continueAsNew() error {
 // changeCancelFirst is the change that a cancelled loop ends where it would have continued as new, and after its validation.
 const changeCancelFirst = "cancel-first"
 
-// close cancels the groups that are left, records them as run_ended, and tells the run.
-func (l *loop) close() error {
+// close cancels the groups that are left, records them as run_ended, and tells the run. err is how the loop ended.
+func (l *loop) close(err error) error {
 	ctx, cancel := workflow.NewDisconnectedContext(l.ctx)
 	defer cancel()
 	var requests []workflow.Future
@@ -375,17 +376,20 @@ func (l *loop) close() error {
 		_ = f.Get(ctx, nil)
 	}
 	l.st.Open = nil
-	_, err := contract.CloseLedgerActivity.Do(control(ctx, l.spec.Timeouts, "close the ledger"),
+	_, cerr := contract.CloseLedgerActivity.Do(control(ctx, l.spec.Timeouts, "close the ledger"),
 		contract.CloseLedgerRequest{RunKey: l.spec.RunKey, Ledger: l.ledger(0)})
 	if l.val != nil && l.ctx.Err() != nil && workflow.GetVersion(ctx, changeCancelFirst, workflow.DefaultVersion, 1) == 1 {
 		_ = l.val.future.Get(ctx, nil) // it was cancelled with the loop; its engines are free when it has ended
 	}
-	return err
+	if l.build >= buildTell && (err != nil || len(l.st.Untold) > 0) {
+		l.tellRunIn(ctx) // an output would not come, or not have all
+	}
+	return cerr
 }
 
 func (l *loop) output() contract.LoopOutput {
 	return contract.LoopOutput{
-		Step: l.st.Step, Dev: l.st.Dev, Weights: l.st.Last.Weights, State: l.st.Last.State,
+		Step: l.st.Step, Dev: contract.MergeDev(nil, l.st.Dev, contract.LoopDevRows), Weights: l.st.Last.Weights, State: l.st.Last.State,
 		Trained: l.st.Trained, Drops: l.st.Drops, Restarts: l.st.Restarts,
 	}
 }

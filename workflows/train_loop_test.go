@@ -50,6 +50,8 @@ type world struct {
 	asks    map[string]bool      // ids of workflows that were
 	during  func(step int)       // called while a step is trained
 	onEnd   func(n int)          // called when a group is asked to end
+	told    []contract.Progress  // to the run, in order
+	deaf    error                // answer to what the run is told
 }
 
 func (w *world) noteCancel(n int) {
@@ -196,7 +198,17 @@ func newLoopEnv(t *testing.T, w *world, group func(ctx workflow.Context, in cont
 		d.N, d.Tag = in.N, in.Tag
 		return contract.GroupOutput{}, workflow.SignalExternalWorkflow(ctx, contract.LoopID("r"), "", contract.SignalGroupDone, *d).Get(ctx, nil)
 	}, workflow.RegisterOptions{Name: contract.RolloutGroup})
-	env.OnSignalExternalWorkflow(mockAny, "r", mockAny, contract.SignalProgress, mockAny).Return(nil).Maybe()
+	env.OnSignalExternalWorkflow(mockAny, "r", mockAny, contract.SignalProgress, mockAny).Return(
+		func(_, _, _, _ string, arg any) error {
+			p, ok := arg.(contract.Progress)
+			if !ok {
+				return fmt.Errorf("a message of progress is a %T", arg)
+			}
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.told = append(w.told, p)
+			return w.deaf
+		}).Maybe()
 	env.OnRequestCancelExternalWorkflow(mockAny, mockAny, mockAny).Return(nil).Maybe()
 	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{&cancelWatch{w: w}}})
 	return env

@@ -20,7 +20,7 @@ import (
 // loop's history has it, or, before the loop starts, when this one's has. Ends with contract.RunOutput; the first failure of a
 // stage that cannot be cured ends the run, after a report was written. Cancel cancels the loop and all
 // groups, keeps everything that is finished, and writes the report. It does not continue as new: its
-// history grows by a few events a progress message, of which the loop sends at most 500.
+// history grows by a few events a progress message, of which a loop sends at most about 1,000, and the dev table is a selection of bounded size.
 func TrainRun(ctx workflow.Context, input json.RawMessage) (contract.RunOutput, error) {
 	r := &run{progress: contract.Progress{Phase: "starting"}}
 	if err := r.handlers(ctx); err != nil {
@@ -82,11 +82,11 @@ func (r *run) stages(ctx workflow.Context, input json.RawMessage) (contract.RunO
 	if err != nil {
 		return contract.RunOutput{}, err
 	}
+	r.progress.Step, r.progress.Dev = loop.Step, contract.MergeDev(r.progress.Dev, loop.Dev, contract.MaxDevRows)
 	out := contract.RunOutput{
-		Step: loop.Step, Dev: loop.Dev, StateDigest: loop.State, WeightsDigest: loop.Weights,
+		Step: loop.Step, Dev: r.progress.Dev, StateDigest: loop.State, WeightsDigest: loop.Weights,
 		Trained: loop.Trained, Drops: loop.Drops,
 	}
-	r.progress.Step, r.progress.Dev = loop.Step, loop.Dev
 
 	r.show(ctx, "exporting")
 	var export contract.ExportOutput
@@ -118,7 +118,8 @@ func (r *run) train(ctx workflow.Context) (contract.LoopOutput, error) {
 // loop runs one step loop to its end.
 func (r *run) loop(ctx workflow.Context) (contract.LoopOutput, error) {
 	in := contract.LoopInput{Spec: r.spec, State: contract.LoopState{
-		Step: r.spec.FirstStep, Cursor: r.spec.Cursor, NextGroup: r.spec.NextGroup, Dev: r.progress.Dev,
+		Step: r.spec.FirstStep, Cursor: r.spec.Cursor, NextGroup: r.spec.NextGroup,
+		Dev:    contract.MergeDev(nil, r.progress.Dev, contract.LoopDevRows),
 		Paused: r.progress.Paused, StopAt: r.stopAt, Settings: r.settings,
 	}}
 	r.show(ctx, "training")
@@ -200,6 +201,7 @@ func (r *run) handlers(ctx workflow.Context) error {
 			return // of a loop that a rollback has ended
 		}
 		p.Dataset = r.progress.Dataset
+		p.Dev = contract.MergeDev(r.progress.Dev, p.Dev, contract.MaxDevRows)
 		r.progress = p
 		r.settings.Rates = pruneRates(r.settings.Rates, p.Step+1)
 		r.show(ctx, p.Phase)

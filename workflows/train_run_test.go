@@ -26,7 +26,8 @@ type runWorld struct {
 	controls []contract.Control
 	details  []string
 	warnings []string
-	mode     string // of the run, async if empty
+	mode     string                                              // of the run, async if empty
+	loop     func(workflow.Context) (contract.LoopOutput, error) // instead of an hour
 }
 
 func (w *runWorld) Debug(string, ...any) {}
@@ -69,6 +70,9 @@ func newRunEnv(t *testing.T, w *runWorld) *testsuite.TestWorkflowEnvironment {
 		return contract.ExportOutput{}, nil
 	}, workflow.RegisterOptions{Name: contract.ExportModel})
 	env.RegisterWorkflowWithOptions(func(ctx workflow.Context, _ contract.LoopInput) (contract.LoopOutput, error) {
+		if w.loop != nil {
+			return w.loop(ctx)
+		}
 		// A message of the loop, between those that the test sends.
 		_ = workflow.Sleep(ctx, 30*time.Minute)
 		progress := contract.Progress{Phase: "training", Step: 2, Steps: 6}

@@ -64,6 +64,9 @@ func (l *loop) askGroups(ctx workflow.Context, silence time.Duration) {
 			workflow.GetLogger(ctx).Warn("silent groups could not be asked about", "error", err)
 			return // no answer is no news; the next time asks again
 		}
+		if err := l.settle(ctx); err != nil {
+			return
+		}
 		l.drain() // a report that came meanwhile is older than the answer, and counts
 		for i, g := range some {
 			l.applyAnswer(ctx, g, res.Found[i], silence)

@@ -32,8 +32,9 @@ type LoopState struct {
 
 	Trainer  Trainer  `json:"trainer"`
 	Paused   bool     `json:"paused,omitempty"`
-	StopAt   int      `json:"stop_at,omitempty"` // 0: at the last step of the spec
-	Dev      []DevRow `json:"dev,omitempty"`
+	StopAt   int      `json:"stop_at,omitempty"`  // 0: at the last step of the spec
+	Dev      []DevRow `json:"dev,omitempty"`      // at most LoopDevRows; from older builds all
+	Untold   []DevRow `json:"untold,omitempty"`   // rows that TrainRun was not told of, at most LoopDevRows
 	Restarts int      `json:"restarts,omitempty"` // trainers acquired after the first
 	Drops    int      `json:"drops,omitempty"`    // groups dropped in all
 	Trained  int      `json:"trained,omitempty"`  // trajectories trained
@@ -102,7 +103,7 @@ type DevRow struct {
 	CutShare float64 `json:"length_cut"`
 }
 
-// LoopOutput is the end of the step loop.
+// LoopOutput is the end of the step loop. Dev has at most LoopDevRows.
 type LoopOutput struct {
 	Step     int      `json:"step"`
 	Dev      []DevRow `json:"dev"`
@@ -125,7 +126,7 @@ type RunOutput struct {
 	Drops         int      `json:"drops"`
 }
 
-// Progress answers the query and feeds the display.
+// Progress answers the query and feeds the display. The signal of the name has only the rows of Dev that are new; from older builds all.
 type Progress struct {
 	Phase    string   `json:"phase"`
 	Lineage  string   `json:"lineage,omitempty"` // empty from older builds, which have one

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -22,7 +23,7 @@ type Display struct {
 	drawn int    // lines of the block on the screen
 	last  string // newest plain line
 	block []string
-	dev   int // validations already written as plain lines
+	dev   string // name of the newest validation written as a plain line
 }
 
 // New returns a display on f: redrawn in place if f is a terminal, plain lines otherwise.
@@ -56,10 +57,22 @@ func (d *Display) Update(s State) {
 		d.last = line
 		d.line(line)
 	}
-	for ; d.dev < len(s.Dev); d.dev++ {
-		r := s.Dev[d.dev]
+	for _, r := range d.news(s.Dev) {
+		d.dev = r.Name
 		d.line(fmt.Sprintf("%s dev at %s: %d/%d solved, acc %.2f %%, pass_rate %.2f %%", s.Run, r.Name, r.Solved, r.Problems, 100*r.Acc, 100*r.PassRate))
 	}
+}
+
+// news returns the rows after the one that was written last. A table that does not have it (thinned out, or gone with a
+// rollback) has one piece of news, its newest row.
+func (d *Display) news(rows []DevRow) []DevRow {
+	if d.dev == "" {
+		return rows
+	}
+	if i := slices.IndexFunc(rows, func(r DevRow) bool { return r.Name == d.dev }); i >= 0 {
+		return rows[i+1:]
+	}
+	return rows[max(len(rows)-1, 0):]
 }
 
 // Event writes a line that stays, above the block.

@@ -3,6 +3,7 @@ package ui
 import (
 	"bytes"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -67,6 +68,41 @@ func screen(t *testing.T, text string) []string {
 		lines, text = append(lines, line), rest
 	}
 	return lines
+}
+
+// A row is written once, whatever became of the table since: it grows, is thinned out, or loses rows to a rollback.
+func TestDisplay_plainWritesEachValidationOnce(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ tables, want []string }{
+		"grows":       {[]string{"0", "0 3", "0 3", "0 3 6 9"}, []string{"0", "3", "6", "9"}},
+		"thinned out": {[]string{"0 1 2 3", "0 2 3 4", "0 3 4 5"}, []string{"0", "1", "2", "3", "4", "5"}},
+		"jumps":       {[]string{"0 1 2 3", "0 7 9"}, []string{"0", "1", "2", "3", "9"}},
+		"rolled back": {[]string{"0 3 6", "0 3", "0 3 6"}, []string{"0", "3", "6", "3", "6"}},
+		"all gone":    {[]string{"0 3", "", "0"}, []string{"0", "3", "0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var b strings.Builder
+			d := &Display{w: &b, now: func() time.Time { return time.Time{} }}
+			for _, table := range c.tables {
+				s := State{Run: "r1", Phase: "training"}
+				for _, row := range strings.Fields(table) {
+					s.Dev = append(s.Dev, DevRow{Name: row, Problems: 1})
+				}
+				d.Update(s)
+			}
+			var got []string
+			for line := range strings.Lines(b.String()) {
+				if _, after, ok := strings.Cut(line, " dev at "); ok {
+					row, _, _ := strings.Cut(after, ":")
+					got = append(got, row)
+				}
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("lines for %v, want %v", got, c.want)
+			}
+		})
+	}
 }
 
 func TestDisplay_terminalRedrawsInPlace(t *testing.T) {

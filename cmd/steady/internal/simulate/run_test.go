@@ -270,6 +270,36 @@ func TestRun_historyStateAndMemoryStayBounded(t *testing.T) {
 	}
 }
 
+// The table of validations is in the store. Neither the loop, nor a message, nor the history of the run grows with it.
+func TestRun_anyNumberOfValidationsKeepsMessagesSmall(t *testing.T) {
+	t.Parallel()
+	const steps = 160
+	o := options(t, steps, "fixed:mean=1000")
+	o.Spec.BatchProblems, o.Spec.GroupSize, o.Spec.ValidateEvery, o.TrainProblems = 1, 1, 1, 200
+	r := run(t, o)
+	if r.LargestBytes > contract.MaxMessage/2 {
+		t.Errorf("%s has %d bytes after %d validations", r.LargestName, r.LargestBytes, steps+1)
+	}
+	validations := 0
+	for _, h := range r.Histories {
+		switch h.Workflow {
+		case contract.Validate:
+			validations = h.Runs
+		case contract.TrainRun: // a message of progress is a signal, a task and an update of search attributes
+			if most := 2 * steps * 3 << 10; h.MostBytes > most {
+				t.Errorf("the history of the run has %d bytes, at most %d", h.MostBytes, most)
+			}
+		}
+	}
+	if validations != steps+2 { // the first and the export
+		t.Errorf("%d validations", validations)
+	}
+	early, late := r.Loops[1].State, r.Loops[len(r.Loops)-2].State
+	if early > 4<<10 || late > 4<<10 {
+		t.Errorf("the state has %d bytes in the second run of the chain, %d in the last but one", early, late)
+	}
+}
+
 func TestRun_refusesWhatCannotBe(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
