@@ -228,6 +228,9 @@ func (c *Config) checkTrain(v *checker) {
 	v.want(o.Centering == "off" || c.Rollout.TopKRecord >= 1, "rollout.top_k_record",
 		"must be at least 1 for train.objective.centering "+o.Centering, c.Rollout.TopKRecord)
 	positive(v, "train.learning_rate", t.LearningRate)
+	if t.LearningRate > 0 {
+		v.want(t.LearningRate >= 0x1p-126, "train.learning_rate", "must be at least 1.18e-38, since trainers compute with 32 bits", t.LearningRate)
+	}
 	v.want(t.Beta1 >= 0 && t.Beta1 < 1, "train.beta1", "must be in [0, 1)", t.Beta1)
 	v.want(t.Beta2 >= 0 && t.Beta2 < 1, "train.beta2", "must be in [0, 1)", t.Beta2)
 	positive(v, "train.epsilon", t.Epsilon)

@@ -338,3 +338,63 @@ func TestSettings_prefillBoundsWhatIsInFlight(t *testing.T) {
 		balance(t, w)
 	}
 }
+
+// Input that can be read and that nobody can have meant is refused with what is wrong and what is wanted: as an update, and as a signal.
+func TestTrainRun_doubtfulMessages(t *testing.T) {
+	t.Parallel()
+	type doubtful struct{ name, update, input, says string }
+	var all []doubtful
+	for update, keys := range map[string][]string{
+		contract.UpdateStop:      {`"step": 4`},
+		contract.UpdateRate:      {`"learning_rate": 1e-5`, `"from_step": 4`},
+		contract.UpdateThreshold: {`"threshold": 3`},
+		contract.UpdatePrefill:   {`"prefill": 1`},
+		contract.UpdateRollback:  {`"step": 1`},
+	} {
+		whole := strings.Join(keys, ", ")
+		for i, pair := range keys {
+			name, value, _ := strings.Cut(pair, ": ")
+			with := func(other string) string {
+				changed := slices.Clone(keys)
+				changed[i] = other
+				return "{" + strings.Join(changed, ", ") + "}"
+			}
+			title := `"` + strings.ToUpper(name[1:2]) + name[2:]
+			all = append(all,
+				doubtful{"in capitals", update, with(strings.ToUpper(name) + ": " + value), "is spelt " + name},
+				doubtful{"in title case", update, with(title + ": " + value), "is spelt " + name},
+				doubtful{"twice", update, "{" + whole + ", " + pair + "}", name + " is there twice"},
+				doubtful{"twice in two cases", update, "{" + whole + ", " + title + ": " + value + "}", "is spelt " + name},
+				doubtful{"null", update, with(name + ": null"), ""}, // some refuse it as missing
+			)
+		}
+	}
+	for _, small := range []string{"1e-320", "5e-324", "1e-40", "1.17e-38"} {
+		all = append(all, doubtful{"too small " + small, contract.UpdateRate, `{"learning_rate": ` + small + `}`, "learning_rate must be at least 1.18e-38"})
+	}
+	for _, c := range all {
+		t.Run(c.update+" "+c.name+" "+c.input, func(t *testing.T) {
+			t.Parallel()
+			w := &runWorld{}
+			env := newRunEnv(t, w)
+			got := &answer{}
+			env.RegisterDelayedCallback(func() { env.UpdateWorkflow(c.update, "u", got, sent(c.input)) }, 45*time.Minute)
+			if c.update != contract.UpdateRollback {
+				env.RegisterDelayedCallback(func() { env.SignalWorkflow(c.update, sent(c.input)) }, 46*time.Minute)
+			}
+			env.ExecuteWorkflow(contract.TrainRun, json.RawMessage(`{}`))
+			if err := env.GetWorkflowError(); err != nil {
+				t.Fatal(err)
+			}
+			if got.rejected == nil || !strings.Contains(got.rejected.Error(), c.says) || !strings.Contains(got.rejected.Error(), c.update) {
+				t.Errorf("answer %v, want a refusal that names %s and says %q", got.rejected, c.update, c.says)
+			}
+			if len(w.controls) != 0 {
+				t.Errorf("the loop got %+v, want nothing", w.controls)
+			}
+			if c.update != contract.UpdateRollback && (len(w.warnings) != 1 || !strings.Contains(w.warnings[0], c.says)) {
+				t.Errorf("warnings %q, want one with %q", w.warnings, c.says)
+			}
+		})
+	}
+}

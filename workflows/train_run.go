@@ -225,7 +225,7 @@ func (r *run) handlers(ctx workflow.Context) error {
 		accept(ctx, r, contract.UpdatePrefill, "set how many batches are in flight ahead of the one in progress", `{"prefill": N}`,
 			r.checkPrefill, func(q contract.PrefillRequest) contract.Control { return contract.Control{Prefill: q.Prefill} }),
 		workflow.SetUpdateHandlerWithOptions(ctx, contract.UpdateRollback, r.rollBack, workflow.UpdateHandlerOptions{
-			Validator: r.checkRollback, Description: `go back to the state after a step, in a new lineage; nothing of the old one is changed: {"step": N}`,
+			Validator: sure(r, contract.UpdateRollback, `{"step": N}`, r.checkRollback), Description: `go back to the state after a step, in a new lineage; nothing of the old one is changed: {"step": N}`,
 		}),
 	)
 	if err != nil {
@@ -267,7 +267,7 @@ func (r *run) plain(ctx workflow.Context, name, doc string, c contract.Control, 
 
 // accept accepts a command with input T as an update and as a signal. What check refuses changes nothing: an update is answered with
 // the reason, a signal leaves a warning.
-func accept[T any](
+func accept[T interface{ Doubt() error }](
 	ctx workflow.Context, r *run, name, doc, want string, check func(T) error, control func(T) contract.Control,
 ) error {
 	signals := workflow.GetSignalChannelWithOptions(ctx, name, workflow.SignalChannelOptions{Description: "as the update"})
@@ -278,6 +278,10 @@ func accept[T any](
 		} else {
 			err = check(q)
 		}
+		if doubt := q.Doubt(); err == nil && doubt != nil &&
+			workflow.GetVersion(ctx, changeDoubt, workflow.DefaultVersion, 1) > workflow.DefaultVersion {
+			err = fmt.Errorf("%s: %w; want %s", name, doubt, want)
+		}
 		if err != nil {
 			r.warn(ctx, err)
 			return
@@ -285,7 +289,20 @@ func accept[T any](
 		r.signalled(ctx, control(q))
 	})
 	return workflow.SetUpdateHandlerWithOptions(ctx, name, func(ctx workflow.Context, q T) error { return r.command(ctx, control(q)) },
-		workflow.UpdateHandlerOptions{Validator: check, Description: doc + ": " + want})
+		workflow.UpdateHandlerOptions{Validator: sure(r, name, want, check), Description: doc + ": " + want})
+}
+
+// changeDoubt is the change that a signal is refused that older builds took although nobody can have meant it, see contract.RateRequest.
+const changeDoubt = "doubt"
+
+// sure is check for an update, which is not asked again in a replay: what is doubtful is refused too.
+func sure[T interface{ Doubt() error }](r *run, name, want string, check func(T) error) func(T) error {
+	return func(q T) error {
+		if err := q.Doubt(); err != nil {
+			return r.refuse(true, fmt.Sprintf("%s: %v; want %s", name, err, want))
+		}
+		return check(q)
+	}
 }
 
 func (r *run) signalled(ctx workflow.Context, c contract.Control) {

@@ -1,8 +1,7 @@
 package contract
 
 import (
-	"bytes"
-	"encoding/json"
+	"fmt"
 
 	"github.com/steadyrl/steady/internal/record"
 )
@@ -158,27 +157,42 @@ type Control struct {
 	Prefill   *int `json:"prefill,omitempty"`
 }
 
+// The requests below refuse keys that they do not have: a misspelt step would be 0 and end the run at once. Doubt is what else is
+// wrong with one, see strict; nil: nothing.
+
 // StopRequest ends the run after a step: Step 0 means after the step in progress.
 type StopRequest struct {
 	Step int `json:"step"`
+
+	doubt error
 }
 
-// UnmarshalJSON refuses other keys: a misspelt step would be 0 and end the run at once.
-func (r *StopRequest) UnmarshalJSON(data []byte) error {
+// UnmarshalJSON refuses other keys.
+func (r *StopRequest) UnmarshalJSON(data []byte) (err error) {
 	type plain StopRequest // without this method
-	return strict(data, (*plain)(r))
+	r.doubt, err = strict(data, (*plain)(r))
+	return err
 }
+
+// Doubt says what an older build would have overlooked.
+func (r StopRequest) Doubt() error { return r.doubt }
 
 // RollbackRequest goes back to the state after a step. The step has to be given: 0 is a value.
 type RollbackRequest struct {
 	Step *int `json:"step"`
+
+	doubt error
 }
 
 // UnmarshalJSON refuses other keys.
-func (r *RollbackRequest) UnmarshalJSON(data []byte) error {
+func (r *RollbackRequest) UnmarshalJSON(data []byte) (err error) {
 	type plain RollbackRequest
-	return strict(data, (*plain)(r))
+	r.doubt, err = strict(data, (*plain)(r))
+	return err
 }
+
+// Doubt says what an older build would have overlooked.
+func (r RollbackRequest) Doubt() error { return r.doubt }
 
 // RollbackResult names the lineage that goes on from there.
 type RollbackResult struct {
@@ -191,41 +205,61 @@ type RollbackResult struct {
 type RateRequest struct {
 	LearningRate float64 `json:"learning_rate"`
 	FromStep     int     `json:"from_step"`
+
+	doubt error
 }
 
+// MinRate is the smallest learning rate: trainers compute with 32 bits, in which a smaller one loses digits or is 0.
+const MinRate = 0x1p-126
+
 // UnmarshalJSON refuses other keys.
-func (r *RateRequest) UnmarshalJSON(data []byte) error {
+func (r *RateRequest) UnmarshalJSON(data []byte) (err error) {
 	type plain RateRequest
-	return strict(data, (*plain)(r))
+	r.doubt, err = strict(data, (*plain)(r))
+	return err
+}
+
+// Doubt says what an older build would have overlooked.
+func (r RateRequest) Doubt() error {
+	if r.doubt == nil && r.LearningRate > 0 && r.LearningRate < MinRate {
+		return fmt.Errorf("learning_rate must be at least %.3g, got %g: trainers compute with 32 bits", MinRate, r.LearningRate)
+	}
+	return r.doubt
 }
 
 // ThresholdRequest sets the off-policy threshold, in steps.
 type ThresholdRequest struct {
 	Threshold int `json:"threshold"`
+
+	doubt error
 }
 
 // UnmarshalJSON refuses other keys.
-func (r *ThresholdRequest) UnmarshalJSON(data []byte) error {
+func (r *ThresholdRequest) UnmarshalJSON(data []byte) (err error) {
 	type plain ThresholdRequest
-	return strict(data, (*plain)(r))
+	r.doubt, err = strict(data, (*plain)(r))
+	return err
 }
+
+// Doubt says what an older build would have overlooked.
+func (r ThresholdRequest) Doubt() error { return r.doubt }
 
 // PrefillRequest sets how many batches are sent out ahead of the one that the step collects. It has to be given: 0 is a value.
 type PrefillRequest struct {
 	Prefill *int `json:"prefill"`
+
+	doubt error
 }
 
 // UnmarshalJSON refuses other keys.
-func (r *PrefillRequest) UnmarshalJSON(data []byte) error {
+func (r *PrefillRequest) UnmarshalJSON(data []byte) (err error) {
 	type plain PrefillRequest
-	return strict(data, (*plain)(r))
+	r.doubt, err = strict(data, (*plain)(r))
+	return err
 }
 
-func strict(data []byte, v any) error {
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	return dec.Decode(v)
-}
+// Doubt says what an older build would have overlooked.
+func (r PrefillRequest) Doubt() error { return r.doubt }
 
 // GroupDone tells the loop that a group has finished.
 type GroupDone struct {

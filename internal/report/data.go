@@ -173,15 +173,20 @@ func (d *Data) lastResult() *Step {
 	return nil
 }
 
-// recoveries are the kinds of events that tell of something overcome; all others are failures.
-var recoveries = map[string]bool{"recovered": true, "restored": true, "replayed": true, "rebuilt": true, "reacquired": true, "rolled_back": true}
+// recoveries are the kinds of events that tell of something overcome, and commands are those that tell what a person asked for; all others
+// are failures.
+var (
+	recoveries = map[string]bool{"recovered": true, "restored": true, "replayed": true, "rebuilt": true, "reacquired": true}
+	commands   = map[string]bool{"setting": true, "rolled_back": true}
+)
 
 // faults counts failures and recoveries.
 func (d *Data) faults() (failures, recovered int) {
 	for _, e := range d.Events {
-		if recoveries[e.Kind] {
+		switch {
+		case recoveries[e.Kind]:
 			recovered++
-		} else {
+		case !commands[e.Kind]:
 			failures++
 		}
 	}

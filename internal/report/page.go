@@ -249,8 +249,11 @@ func events(d *Data) (out []eventView, note string) {
 	}
 	for _, e := range list {
 		v := eventView{When: clock(e.Time), Kind: e.Kind, Where: e.Where, Message: e.Message, Tone: "bad"}
-		if recoveries[e.Kind] {
+		switch {
+		case recoveries[e.Kind]:
 			v.Tone = "good"
+		case commands[e.Kind]:
+			v.Tone = ""
 		}
 		if d.Run != nil {
 			if after := since(d.Run.Started, e.Time); after != "" {
