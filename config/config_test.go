@@ -301,6 +301,7 @@ func TestValidate_everyRuleHasAFailingValue(t *testing.T) {
 		{"train.objective.cap=0", "train.objective.cap: must be"},
 		{"train.objective.lo=9", "train.objective.hi: must be greater than lo (9), got 5"},
 		{"train.learning_rate=0", "train.learning_rate: must be"},
+		{"train.learning_rate=1e-320", "train.learning_rate: must be at least 1.18e-38"},
 		{"train.beta1=1", "train.beta1: must be in [0, 1), got 1"},
 		{"train.beta2=-0.1", "train.beta2: must be in"},
 		{"train.epsilon=0", "train.epsilon: must be"},

@@ -1,10 +1,12 @@
 package workers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,13 +30,43 @@ func inspect(ctx context.Context, o Options, id string) (contract.Inspected, err
 		return contract.Inspected{}, fault.New(fault.Busy, "workers.inspect", "describe %s: %w", id, err)
 	}
 	w := contract.Inspected{Status: d.Status.String(), Open: isOpenStatus(d.Status)}
-	if pending := d.RawResponse.GetPendingActivities(); w.Open && len(pending) > 0 {
-		w.Doing, w.Mark = doing(pending[0], time.Now())
+	if w.Open {
+		w.Doing, w.Mark = pending(d.RawResponse.GetPendingActivities(), time.Now())
 	}
 	return w, nil
 }
 
-// doing says what a pending activity is at, and gives a mark that is the same as long as nothing of it moves.
+// pending says what the oldest of the pending activities is at, and gives a mark that is the same as long as none of them moves; 0 without any.
+// A question of this kind is not among them: the workflow that asks may ask about itself.
+func pending(all []*workflowpb.PendingActivityInfo, now time.Time) (text string, mark uint32) {
+	var list []*workflowpb.PendingActivityInfo
+	for _, p := range all {
+		if p.GetActivityType().GetName() != contract.InspectActivity.Name {
+			list = append(list, p)
+		}
+	}
+	if len(list) == 0 {
+		return "", 0
+	}
+	slices.SortFunc(list, func(a, b *workflowpb.PendingActivityInfo) int { // ids are numbers of events
+		return cmp.Or(cmp.Compare(len(a.GetActivityId()), len(b.GetActivityId())), cmp.Compare(a.GetActivityId(), b.GetActivityId()))
+	})
+	h := fnv.New32a()
+	for i, p := range list {
+		words, m := doing(p, now)
+		if i == 0 {
+			text = words
+		}
+		fmt.Fprintf(h, "%s %d\n", p.GetActivityId(), m)
+	}
+	if n := len(list) - 1; n > 0 {
+		text += fmt.Sprintf("; and %d more", n)
+	}
+	return text, max(h.Sum32(), 1)
+}
+
+// doing says what a pending activity is at, and gives a mark that is the same as long as nothing of it moves: another attempt that says what the
+// one before it said, or has said nothing yet, is no progress.
 func doing(p *workflowpb.PendingActivityInfo, now time.Time) (text string, mark uint32) {
 	var beat string
 	if len(p.GetHeartbeatDetails().GetPayloads()) > 0 {
@@ -60,7 +92,7 @@ func doing(p *workflowpb.PendingActivityInfo, now time.Time) (text string, mark 
 		parts = append(parts, "failed before: "+clip(f, 160))
 	}
 	h := fnv.New32a()
-	fmt.Fprintf(h, "%s %d %v %s", p.GetActivityType().GetName(), p.GetAttempt(), waits, beat)
+	fmt.Fprintf(h, "%s %s", p.GetActivityType().GetName(), beat)
 	return strings.Join(parts, "; "), max(h.Sum32(), 1)
 }
 

@@ -89,6 +89,7 @@ func (r *run) beginLineage(ctx workflow.Context, ended error) error {
 	r.writeReport(ctx, "write the report of lineage "+old.Lineage, false)
 
 	was := r.progress // messages may have changed it until now
+	r.past.trained, r.past.drops = r.past.trained+was.Trained, r.past.drops+was.Drops
 	r.settings = settingsAfter(r.settings, was.Step, b.step)
 	r.spec = b.next
 	r.progress = contract.Progress{
@@ -97,11 +98,7 @@ func (r *run) beginLineage(ctx workflow.Context, ended error) error {
 	}
 	r.show(ctx, "rolling back")
 	recordEvent(ctx, r.spec, "rolled-back", eventRolledBack, "TrainRun", text, b.step)
-	t := r.spec.Timeouts
-	_, err := contract.InitPolicyActivity.Do(
-		class(ctx, contract.QueueTrainer, t.Update, t, fmt.Sprintf("state after step %d, publish it in lineage %s", b.step, r.spec.Lineage)),
-		contract.InitPolicyRequest{RunKey: r.spec.RunKey, Step: b.step})
-	return err
+	return r.initPolicy(ctx, fmt.Sprintf("state after step %d, publish it in lineage %s", b.step, r.spec.Lineage))
 }
 
 // eventRolledBack is the kind of the event that a lineage ends or begins by a rollback.

@@ -53,16 +53,18 @@ type loop struct {
 	phase   string
 	changed int // counts signals, so that collect can wait for news
 	val     *validation
-	order   permutation
-	began   time.Time    // of the step in progress
-	faults  int          // groups lost to infrastructure since the last trained step
-	fault   string       // why the newest of them was lost
-	stage   string       // what the step in progress does
-	since   time.Time    // when the stage began, or when its last news came
-	stalled []string     // what stands still, for people
-	named   bool         // an event names the stage as standing still
-	excused map[int]bool // groups that failed while an alarm held the loop, by number
-	notes   []string     // changes of settings that no event tells of yet
+	// validating is the name of the validation that has not ended, empty if there is none.
+	validating string
+	order      permutation
+	began      time.Time    // of the step in progress
+	faults     int          // groups lost to infrastructure since the last trained step
+	fault      string       // why the newest of them was lost
+	stage      string       // what the step in progress does
+	since      time.Time    // when the stage began, or when its last news came
+	stalled    []string     // what stands still, for people
+	named      bool         // an event names the stage as standing still
+	excused    map[int]bool // groups that failed while an alarm held the loop, by number
+	notes      []string     // changes of settings that no event tells of yet
 }
 
 // validation is a running Validate child.
@@ -299,6 +301,7 @@ func (l *loop) checkpoint(t int) error {
 
 func (l *loop) startValidation(version int) error {
 	name := record.StepName(version)
+	l.validating = name
 	l.val = &validation{
 		row: contract.DevRow{Name: name, Version: version},
 		future: workflow.ExecuteChildWorkflow(workflow.WithChildOptions(l.ctx, workflow.ChildWorkflowOptions{
@@ -320,8 +323,13 @@ func (l *loop) awaitValidation() error {
 	if l.val == nil {
 		return nil
 	}
+	if l.stage == "" && l.build >= buildTell { // after the last step of a run of the chain, or before the first
+		l.enter("finish the validation")
+		defer l.enter("")
+	}
 	v := l.val
 	l.val = nil
+	defer func() { l.validating = "" }()
 	var row contract.DevRow
 	if err := v.future.Get(l.ctx, &row); err != nil {
 		return err
@@ -376,6 +384,9 @@ func (l *loop) close(err error) error {
 		_ = f.Get(ctx, nil)
 	}
 	l.st.Open = nil
+	if l.build >= buildTell {
+		l.enter("close the ledger")
+	}
 	_, cerr := contract.CloseLedgerActivity.Do(control(ctx, l.spec.Timeouts, "close the ledger"),
 		contract.CloseLedgerRequest{RunKey: l.spec.RunKey, Ledger: l.ledger(0)})
 	if l.val != nil && l.ctx.Err() != nil && workflow.GetVersion(ctx, changeCancelFirst, workflow.DefaultVersion, 1) == 1 {

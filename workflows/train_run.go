@@ -10,6 +10,7 @@ import (
 
 	"github.com/steadyrl/steady/internal/contract"
 	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/record"
 )
 
 // TrainRun is a whole run: data set, policy version 0, step-0 validation, step loop, export, report. The
@@ -39,6 +40,8 @@ type run struct {
 	failure  string
 	warning  string // why the last signal had no effect
 	report   string
+	events   int                          // number of the newest event of watch
+	past     struct{ trained, drops int } // of the lineages that rollbacks have ended
 	loopOpen bool
 	loopRuns bool              // the server has started the loop, so that it can be told things
 	settings contract.Settings // as the loop has them
@@ -64,17 +67,18 @@ func (r *run) stages(ctx workflow.Context, input json.RawMessage) (contract.RunO
 
 	r.show(ctx, "preparing data")
 	var data contract.DatasetResult
-	if err := workflow.ExecuteChildWorkflow(r.child(ctx, contract.DatasetID(id), "filter problems, check references, split"),
-		contract.PrepareDataset, r.spec).Get(ctx, &data); err != nil {
+	stop := r.watch(ctx, "the data set", contract.DatasetID(id))
+	err = workflow.ExecuteChildWorkflow(r.child(ctx, contract.DatasetID(id), "filter problems, check references, split"),
+		contract.PrepareDataset, r.spec).Get(ctx, &data)
+	stop()
+	if err != nil {
 		return contract.RunOutput{}, err
 	}
 	r.spec.TrainProblems, r.spec.DevProblems = data.Train, data.Dev
 	r.progress.Dataset = datasetLine(data)
 
 	r.show(ctx, "publishing the initial policy")
-	t := r.spec.Timeouts
-	if _, err := contract.InitPolicyActivity.Do(class(ctx, contract.QueueTrainer, t.Update, t, "publish the initial policy"),
-		contract.InitPolicyRequest{RunKey: r.spec.RunKey, Step: r.spec.FirstStep}); err != nil {
+	if err := r.initPolicy(ctx, "publish the initial policy"); err != nil {
 		return contract.RunOutput{}, err
 	}
 
@@ -87,16 +91,34 @@ func (r *run) stages(ctx workflow.Context, input json.RawMessage) (contract.RunO
 		Step: loop.Step, Dev: r.progress.Dev, StateDigest: loop.State, WeightsDigest: loop.Weights,
 		Trained: loop.Trained, Drops: loop.Drops,
 	}
+	if r.spec.Lineage != record.FirstLineage {
+		out.Lineage = r.spec.Lineage
+		out.TrainedAll, out.DropsAll = r.past.trained+loop.Trained, r.past.drops+loop.Drops
+	}
 
 	r.show(ctx, "exporting")
 	var export contract.ExportOutput
-	if err := workflow.ExecuteChildWorkflow(r.child(ctx, contract.ExportID(r.spec.Scope(), loop.Step), "export, verify, run the dev set again"),
-		contract.ExportModel, contract.ExportInput{Spec: r.spec, Step: loop.Step}).Get(ctx, &export); err != nil {
+	scope := r.spec.Scope()
+	stop = r.watch(ctx, "the export", contract.ExportID(scope, loop.Step), contract.ValidateID(scope, "export"))
+	err = workflow.ExecuteChildWorkflow(r.child(ctx, contract.ExportID(scope, loop.Step), "export, verify, run the dev set again"),
+		contract.ExportModel, contract.ExportInput{Spec: r.spec, Step: loop.Step}).Get(ctx, &export)
+	stop()
+	if err != nil {
 		return out, err
 	}
 	r.export = &export
 	out.Export = export.Dir
 	return out, nil
+}
+
+// initPolicy publishes the version that the lineage begins with.
+func (r *run) initPolicy(ctx workflow.Context, summary string) error {
+	t := r.spec.Timeouts
+	stop := r.watch(ctx, "the first version", r.spec.Run)
+	defer stop()
+	_, err := contract.InitPolicyActivity.Do(class(ctx, contract.QueueTrainer, t.Update, t, summary),
+		contract.InitPolicyRequest{RunKey: r.spec.RunKey, Step: r.spec.FirstStep})
+	return err
 }
 
 // train runs the step loop, and after each rollback another one in a new lineage.

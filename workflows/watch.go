@@ -99,6 +99,27 @@ func (l *loop) applyAnswer(ctx workflow.Context, ref contract.GroupRef, w contra
 	}
 }
 
+// whatRuns says what the loop's own activity is at, or that of the validation in progress; empty if the server does not say.
+func (l *loop) whatRuns(ctx workflow.Context, silence time.Duration) string {
+	q := contract.InspectRequest{RunKey: l.spec.RunKey, Workflows: []string{contract.LoopID(l.spec.Scope())}}
+	if l.validating != "" {
+		q.Workflows = append(q.Workflows, contract.ValidateID(l.spec.Scope(), l.validating))
+	}
+	o := workflow.GetActivityOptions(control(ctx, l.spec.Timeouts, "ask what the stage waits for"))
+	o.ScheduleToCloseTimeout = silence
+	res, err := contract.InspectActivity.Do(workflow.WithActivityOptions(ctx, o), q)
+	if err != nil {
+		workflow.GetLogger(ctx).Warn("a stage could not be asked about", "stage", l.stage, "error", err)
+		return ""
+	}
+	for _, w := range res.Found {
+		if w.Open && w.Doing != "" {
+			return ": " + w.Doing
+		}
+	}
+	return ""
+}
+
 // openGroup returns the group if it is neither trained nor dropped.
 func (l *loop) openGroup(ref contract.GroupRef) *contract.OpenGroup {
 	for i := range l.st.Open {
@@ -124,6 +145,12 @@ func (l *loop) lookAtStage(ctx workflow.Context, silence time.Duration) {
 		return
 	}
 	text := fmt.Sprintf("step %d: %s, without news for %s", l.st.Step+1, l.stage, quiet.Round(time.Second))
+	if l.build >= buildTell {
+		stage := l.stage
+		if text += l.whatRuns(ctx, silence); l.stage != stage {
+			return // it has ended meanwhile
+		}
+	}
 	l.stalled = append(l.stalled, text)
 	if !l.named {
 		l.named = true

@@ -407,6 +407,9 @@ func (d *demoCmd) results(ctx context.Context, s *streams, l *local, id string, 
 	root := l.store.Root()
 	fmt.Fprintf(s.out, "\n%s\n\n", ui.DevTable(rows))
 	fmt.Fprintf(s.out, "run        %s: %d steps, %d trajectories trained, %d groups dropped\n", id, out.Step, out.Trained, out.Drops)
+	if out.Lineage != "" {
+		fmt.Fprintf(s.out, "lineage    %s, opened by a rollback; all lineages: %d trajectories trained, %d groups dropped\n", out.Lineage, out.TrainedAll, out.DropsAll)
+	}
 	fmt.Fprintf(s.out, "state      %s (FP32 weights and optimiser)\n", out.StateDigest)
 	fmt.Fprintf(s.out, "weights    %s (published BF16)\n", out.WeightsDigest)
 	fmt.Fprintf(s.out, "export     %s (verified; steady verify-export checks it again)\n", filepath.Join(root, filepath.FromSlash(out.Export)))

@@ -113,7 +113,8 @@ type LoopOutput struct {
 	Restarts int      `json:"restarts"`
 }
 
-// RunOutput is the result of TrainRun. After a rollback Trained and Drops are those of the newest lineage.
+// RunOutput is the result of TrainRun. Dev has at most MaxDevRows. After a rollback it is that of the newest lineage, which Lineage names, as are
+// Trained and Drops; TrainedAll and DropsAll count all lineages.
 type RunOutput struct {
 	Step          int      `json:"step"`
 	Dev           []DevRow `json:"dev"`
@@ -121,8 +122,11 @@ type RunOutput struct {
 	WeightsDigest string   `json:"weights_digest"`
 	Export        string   `json:"export"`
 	Report        string   `json:"report"`
-	Trained       int      `json:"trained"`
-	Drops         int      `json:"drops"`
+	Trained       int      `json:"trained"` // trajectories
+	Drops         int      `json:"drops"`   // groups
+	Lineage       string   `json:"lineage,omitempty"`
+	TrainedAll    int      `json:"trained_all,omitempty"`
+	DropsAll      int      `json:"drops_all,omitempty"`
 }
 
 // Progress answers the query and feeds the display. The signal of the name has only the rows of Dev that are new; from older builds all.
