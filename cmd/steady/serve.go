@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/contrib/envconfig"
@@ -72,12 +73,17 @@ type workerCmd struct {
 	Roles string `help:"Comma-separated: control, data, rollout, judge, trainer, standby; or all, which is without standby." default:"all"`
 	Data  string `help:"Directory of the artifact store, shared by all workers of a run." default:".steady" type:"path"`
 	Name  string `help:"Name of this host; stable over restarts and unique among trainers. Default: the host name." placeholder:"NAME"`
+
+	WaitServer time.Duration `help:"How long to wait at the start for a Temporal server that does not answer; 0 does not wait." default:"5m"`
 }
 
 // Run serves until interrupted. The connection follows the standard Temporal environment (TEMPORAL_ADDRESS,
 // TEMPORAL_NAMESPACE, TEMPORAL_TLS_*, TEMPORAL_API_KEY, or a profile).
 func (w *workerCmd) Run(ctx context.Context, s *streams) error {
 	roles, err := workers.ParseRoles(w.Roles)
+	if w.WaitServer < 0 {
+		err = errors.Join(err, fault.New(fault.Invalid, "worker", "--wait-server %s is negative", w.WaitServer).WithHint("choose 0 or more, for example 10m"))
+	}
 	if err := errors.Join(err, w.check(ctx), checkDir("--data", w.Data)); err != nil {
 		return err
 	}
@@ -96,9 +102,9 @@ func (w *workerCmd) Run(ctx context.Context, s *streams) error {
 			WithHint("check the variables TEMPORAL_CONFIG_FILE and TEMPORAL_PROFILE, and the file that they name")
 	}
 	opts.Logger = obs.SDKLogger(log)
-	c, err := client.DialContext(ctx, opts)
+	c, err := newConnector(log).connect(ctx, opts, w.WaitServer)
 	if err != nil {
-		return unreachable(opts.HostPort, err)
+		return err
 	}
 	defer c.Close()
 	name := w.Name
@@ -127,14 +133,6 @@ func namespaceOf(o client.Options) string {
 		return client.DefaultNamespace
 	}
 	return o.Namespace
-}
-
-func unreachable(address string, err error) error {
-	if address == "" {
-		address = client.DefaultHostPort
-	}
-	return &exitError{exitUnreachable, fault.New(fault.Lost, "connect", "Temporal at %s does not answer: %w", address, err).
-		WithHint("start `steady dev`, or set TEMPORAL_ADDRESS")}
 }
 
 // serverFlags say where the development server and the data live.
@@ -208,8 +206,8 @@ func (l *local) start(ctx context.Context, f serverFlags, e engineFlags, console
 		return err
 	}
 	opts := client.Options{HostPort: l.server.Address(), Logger: obs.SDKLogger(log)}
-	if l.client, err = client.DialContext(ctx, opts); err != nil {
-		return unreachable(opts.HostPort, err)
+	if l.client, err = newConnector(log).connect(ctx, opts, 0); err != nil {
+		return err
 	}
 	l.close = append(l.close, l.client.Close)
 	o, err := e.workerOptions(l.client, client.DefaultNamespace, l.store, hostName(), workers.AllRoles(), log)
