@@ -133,10 +133,51 @@ func (w *lineages) fold(lineage string, step int) ledger.Ledger {
 	return ledger.Fold(w.starts[lineage], records, end)
 }
 
+// checkTotals compares the output with what was published and with the books: Trained and Drops are those of the newest lineage, as its report
+// and ledger have them, the others those of all. A version whose publication a rollback cut off is trained for nobody.
+func (w *lineages) checkTotals(t *testing.T, env *testsuite.TestWorkflowEnvironment, newest string) {
+	t.Helper()
+	var out contract.RunOutput
+	if err := env.GetWorkflowResult(&out); err != nil {
+		t.Fatal(err)
+	}
+	want := contract.RunOutput{Trained: (out.Step - w.starts[newest].Step) * 16, Drops: w.drops(newest)}
+	if newest != record.FirstLineage {
+		want.Lineage, want.TrainedAll = newest, out.TrainedAll
+		if least := len(w.published) - len(w.starts); out.TrainedAll%16 != 0 || out.TrainedAll > len(w.published)*16 || out.TrainedAll < least*16 {
+			t.Errorf("%d trajectories of all lineages trained, %d versions published", out.TrainedAll, len(w.published))
+		}
+		for n := range w.starts {
+			want.DropsAll += w.drops(n)
+		}
+		want.DropsAll += w.drops(record.FirstLineage)
+	}
+	got := contract.RunOutput{Trained: out.Trained, Drops: out.Drops, Lineage: out.Lineage, TrainedAll: out.TrainedAll, DropsAll: out.DropsAll}
+	if asJSON(t, got) != asJSON(t, want) {
+		t.Errorf("output %s, want %s", asJSON(t, got), asJSON(t, want))
+	}
+}
+
+// drops counts the dropped groups in the books of a lineage.
+func (w *lineages) drops(lineage string) (n int) {
+	for _, q := range w.seals {
+		if q.Lineage == lineage {
+			n += len(q.Ledger.Dropped)
+		}
+	}
+	for _, q := range w.closes {
+		if q.Lineage == lineage {
+			n += len(q.Ledger.Dropped)
+		}
+	}
+	return n
+}
+
 // check holds for every course: the books of each lineage balance and are closed, ids never clash, steps and tags line up, and
 // every old loop has asked its groups to end.
-func (w *lineages) check(t *testing.T, want map[string][]int) {
+func (w *lineages) check(t *testing.T, env *testsuite.TestWorkflowEnvironment, want map[string][]int) {
 	t.Helper()
+	w.checkTotals(t, env, record.LineageName(len(want)-1))
 	if len(w.clashes) > 0 {
 		t.Errorf("ids of groups that clash or are of another lineage: %v", w.clashes)
 	}
@@ -262,7 +303,7 @@ func TestRollback_toEveryStepWhileTraining(t *testing.T) {
 					if old < at {
 						t.Errorf("%d batches of the old lineage, want at least %d", old, at)
 					}
-					w.check(t, map[string][]int{"l0": steps(1, last), "l1": steps(step+1, 6)})
+					w.check(t, env, map[string][]int{"l0": steps(1, last), "l1": steps(step+1, 6)})
 					if want := (contract.InitPolicyRequest{RunKey: contract.RunKey{Run: "r", Lineage: "l1"}, Step: step}); len(w.inits) != 2 || w.inits[1] != want {
 						t.Errorf("first versions %+v, want %+v last", w.inits, want)
 					}
@@ -335,7 +376,7 @@ func TestRollback_whilePaused(t *testing.T) {
 	if err := env.GetWorkflowError(); err != nil {
 		t.Fatal(err)
 	}
-	w.check(t, map[string][]int{"l0": {1, 2, 3, 4}, "l1": {3, 4, 5, 6}})
+	w.check(t, env, map[string][]int{"l0": {1, 2, 3, 4}, "l1": {3, 4, 5, 6}})
 	for _, s := range w.seals {
 		if want := map[string]float64{"l0": 0, "l1": 1e-5}[s.Lineage]; s.LearningRate != want {
 			t.Errorf("%s step %d is sealed with learning rate %g, want %g", s.Lineage, s.Step, s.LearningRate, want)
@@ -437,7 +478,7 @@ func TestRollback_twice(t *testing.T) {
 				for s := second + 1; s <= 6; s++ {
 					l2 = append(l2, s)
 				}
-				w.check(t, map[string][]int{"l0": {1, 2, 3, 4}, "l1": {3, 4, 5}, "l2": l2})
+				w.check(t, env, map[string][]int{"l0": {1, 2, 3, 4}, "l1": {3, 4, 5}, "l2": l2})
 			})
 		}
 	}
@@ -480,7 +521,7 @@ func TestRollback_refusals(t *testing.T) {
 			if err := cmp.Or(got.rejected, got.failed); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("answer %+v, want a refusal with %q", got, c.want)
 			}
-			w.check(t, map[string][]int{"l0": {1, 2, 3, 4, 5, 6}})
+			w.check(t, env, map[string][]int{"l0": {1, 2, 3, 4, 5, 6}})
 		})
 	}
 }

@@ -26,7 +26,9 @@ type runWorld struct {
 	controls []contract.Control
 	details  []string
 	warnings []string
-	mode     string                                              // of the run, async if empty
+	mode     string // of the run, async if empty
+	stall    time.Duration
+	slow     string                                              // the stage that takes slowStage
 	loop     func(workflow.Context) (contract.LoopOutput, error) // instead of an hour
 }
 
@@ -55,7 +57,9 @@ func newRunEnv(t *testing.T, w *runWorld) *testsuite.TestWorkflowEnvironment {
 	env.SetStartWorkflowOptions(startOptions("r"))
 	env.RegisterWorkflowWithOptions(workflows.TrainRun, workflow.RegisterOptions{Name: contract.TrainRun})
 	contract.StartRunActivity.Register(env, func(context.Context, contract.StartRunRequest) (contract.RunSpec, error) {
-		return spec(cmp.Or(w.mode, "async")), nil
+		s := spec(cmp.Or(w.mode, "async"))
+		s.Timeouts.Stall = w.stall
+		return s, nil
 	})
 	contract.InitPolicyActivity.Register(env, func(context.Context, contract.InitPolicyRequest) (contract.InitPolicyResult, error) {
 		return contract.InitPolicyResult{}, nil
@@ -63,11 +67,11 @@ func newRunEnv(t *testing.T, w *runWorld) *testsuite.TestWorkflowEnvironment {
 	contract.WriteReportActivity.Register(env, func(context.Context, contract.ReportRequest) (contract.ReportResult, error) {
 		return contract.ReportResult{}, nil
 	})
-	env.RegisterWorkflowWithOptions(func(workflow.Context, contract.RunSpec) (contract.DatasetResult, error) {
-		return contract.DatasetResult{}, nil
+	env.RegisterWorkflowWithOptions(func(ctx workflow.Context, _ contract.RunSpec) (contract.DatasetResult, error) {
+		return contract.DatasetResult{}, w.take(ctx, "the data set")
 	}, workflow.RegisterOptions{Name: contract.PrepareDataset})
-	env.RegisterWorkflowWithOptions(func(workflow.Context, contract.ExportInput) (contract.ExportOutput, error) {
-		return contract.ExportOutput{}, nil
+	env.RegisterWorkflowWithOptions(func(ctx workflow.Context, _ contract.ExportInput) (contract.ExportOutput, error) {
+		return contract.ExportOutput{}, w.take(ctx, "the export")
 	}, workflow.RegisterOptions{Name: contract.ExportModel})
 	env.RegisterWorkflowWithOptions(func(ctx workflow.Context, _ contract.LoopInput) (contract.LoopOutput, error) {
 		if w.loop != nil {
@@ -91,6 +95,16 @@ func newRunEnv(t *testing.T, w *runWorld) *testsuite.TestWorkflowEnvironment {
 		return contract.LoopOutput{Step: 6}, nil
 	}, workflow.RegisterOptions{Name: contract.TrainLoop})
 	return env
+}
+
+// slowStage is a time in which a watch that looks every ten minutes looks five times.
+const slowStage = 55 * time.Minute
+
+func (w *runWorld) take(ctx workflow.Context, stage string) error {
+	if w.slow != stage {
+		return nil
+	}
+	return workflow.Sleep(ctx, slowStage)
 }
 
 // look notes the current details of the workflow.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/sdk/client"
@@ -86,40 +87,117 @@ func TestReplay_findsAnotherCourse(t *testing.T) {
 	}
 }
 
-// Both sides of a change are stored: a history from before it, without its marker, and one from after it.
+// All sides of a change are stored: a history from before it, without its marker (version -1), and one of each version since.
 func TestReplay_bothSidesOfAChangeAreStored(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join("testdata", "histories", "*.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, change := range []struct{ id, workflow string }{{"fill", "TrainLoop"}} {
-		before, after := 0, 0
+	for _, change := range []struct {
+		id, workflow string
+		versions     []int
+	}{
+		{"fill", "TrainLoop", []int{-1, 1, 2}}, {"cancel-first", "TrainLoop", []int{-1, 1}}, {"standby", "TrainLoop", []int{-1, 1}},
+		{"watch-run", "TrainRun", []int{-1, 1}},
+	} {
+		stored := map[int]int{}
 		for _, f := range files {
 			h := history(t, f)
 			if h.GetEvents()[0].GetWorkflowExecutionStartedEventAttributes().GetWorkflowType().GetName() != change.workflow {
 				continue
 			}
-			if marked(h, change.id) {
-				after++
-			} else {
-				before++
-			}
+			stored[marked(h, change.id)]++
 		}
-		if before == 0 || after == 0 {
-			t.Errorf("change %q: %d histories from before and %d from after it, want both", change.id, before, after)
+		for _, v := range change.versions {
+			if stored[v] == 0 {
+				t.Errorf("change %q: no history of version %d is stored, but %v", change.id, v, stored)
+			}
 		}
 	}
 }
 
-// marked reports whether a history holds the marker of a change.
-func marked(h *historypb.History, change string) bool {
+// marked returns the version of a change that a history holds, -1 without its marker.
+func marked(h *historypb.History, change string) int {
 	for _, e := range h.GetEvents() {
-		for _, p := range e.GetMarkerRecordedEventAttributes().GetDetails()["change-id"].GetPayloads() {
+		details := e.GetMarkerRecordedEventAttributes().GetDetails()
+		for _, p := range details["change-id"].GetPayloads() {
 			if string(p.GetData()) == strconv.Quote(change) {
-				return true
+				v, err := strconv.Atoi(string(details["version"].GetPayloads()[0].GetData()))
+				if err == nil {
+					return v
+				}
 			}
 		}
 	}
-	return false
+	return -1
+}
+
+// The stored histories hold what is hard to replay: a rollback with its answer, a loop that a rollback cancelled during a validation, a
+// group that the policy cancel_early ended, settings by update and by signal, and a lineage that continued as new.
+func TestReplay_theHardMomentsAreStored(t *testing.T) {
+	t.Parallel()
+	events := func(file string) []*historypb.HistoryEvent {
+		return history(t, filepath.Join("testdata", "histories", file)).GetEvents()
+	}
+	updates, signals := map[string]bool{}, map[string]bool{}
+	for _, e := range events("train_run_rolled_back.json") {
+		if a := e.GetWorkflowExecutionUpdateAcceptedEventAttributes(); a != nil {
+			updates[a.GetAcceptedRequest().GetInput().GetName()] = true
+		}
+		if a := e.GetWorkflowExecutionSignaledEventAttributes(); a != nil {
+			signals[a.GetSignalName()] = true
+		}
+	}
+	if !updates["rollback"] || !updates["set_prefill"] || !signals["set_threshold"] || !signals["set_learning_rate"] {
+		t.Errorf("updates %v, signals %v", updates, signals)
+	}
+	early, asked := 0, false
+	for _, e := range events("train_loop_rolled_back.json") {
+		asked = asked || e.GetWorkflowExecutionCancelRequestedEventAttributes() != nil
+		if e.GetRequestCancelExternalWorkflowExecutionInitiatedEventAttributes() != nil && !asked {
+			early++
+		}
+	}
+	if early == 0 || !asked {
+		t.Errorf("%d groups were ended before the loop was cancelled, cancelled: %v", early, asked)
+	}
+	last := events("train_loop_lineage_continued.json")
+	if last[len(last)-1].GetWorkflowExecutionContinuedAsNewEventAttributes() == nil {
+		t.Error("the run of the second lineage did not continue as new")
+	}
+}
+
+// An older build took settings whose keys are in another case, and smaller rates than a trainer can use. What it took is in histories of open
+// runs, and its effects must be found again.
+func TestReplay_whatAnOlderBuildTook(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ file, message, from, to string }{
+		{"train_run_rolled_back.json", "set_threshold", `"threshold"`, `"Threshold"`},
+		{"train_run_rolled_back.json", "set_learning_rate", `"learning_rate"`, `"learning_RATE"`},
+		{"train_run_rolled_back.json", "set_learning_rate", `0.0001`, `1e-320`},
+		{"train_run_rolled_back.json", "set_prefill", `"prefill": 0`, `"prefill": 1, "prefill": 0`},
+		{"train_run_rolled_back.json", "rollback", `"step"`, `"STEP"`},
+		{"train_run_changed.json", "set_", `{"`, `{ "`}, // the same in other bytes, as a control
+	} {
+		h := history(t, filepath.Join("testdata", "histories", c.file))
+		changed := 0
+		edit := func(name string, payloads []*commonpb.Payload) {
+			for _, p := range payloads {
+				if strings.HasPrefix(name, c.message) && strings.Contains(string(p.GetData()), c.from) {
+					p.Data = []byte(strings.Replace(string(p.GetData()), c.from, c.to, 1))
+					changed++
+				}
+			}
+		}
+		for _, e := range h.GetEvents() {
+			in := e.GetWorkflowExecutionUpdateAcceptedEventAttributes().GetAcceptedRequest().GetInput()
+			edit(in.GetName(), in.GetArgs().GetPayloads())
+			s := e.GetWorkflowExecutionSignaledEventAttributes()
+			edit(s.GetSignalName(), s.GetInput().GetPayloads())
+		}
+		if err := replay(h); err != nil || changed == 0 {
+			t.Errorf("%s: %s for %s, %d messages changed: %v", c.message, c.to, c.from, changed, err)
+		}
+	}
 }
