@@ -24,7 +24,7 @@ type Run struct {
 	Steps           int    `json:"steps" doc:"Number of the last training step."`
 	ValidateEvery   int    `json:"validate_every" doc:"Validate after every so many steps; step 0 and the last step are always validated."`
 	CheckpointEvery int    `json:"checkpoint_every" doc:"Save a checkpoint after every so many steps; step 0 and the last step always have one."`
-	ContinueEvery   int    `json:"continue_every" doc:"Steps after which the step loop continues as a new Temporal execution, which bounds its history."`
+	ContinueEvery   int    `json:"continue_every" doc:"Steps after which the step loop continues as a new Temporal execution, which bounds its history. It does so earlier if the server suggests it, by default at 4,096 events or 4 MiB: after about 23 steps of 16 groups."`
 	InitRun         string `json:"init_run" doc:"Run whose checkpoint this run starts from; empty to start from model.path."`
 	InitLineage     string `json:"init_lineage" doc:"Lineage of init_run; empty for its first, l0."`
 	InitStep        int    `json:"init_step" doc:"Step of the checkpoint of init_run; 0 for its newest one, which is verified when it is loaded."`

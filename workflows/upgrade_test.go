@@ -1,9 +1,11 @@
 package workflows_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,6 +18,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/steadyrl/steady/internal/contract"
 	"github.com/steadyrl/steady/workflows"
 )
 
@@ -198,6 +201,58 @@ func TestReplay_whatAnOlderBuildTook(t *testing.T) {
 		}
 		if err := replay(h); err != nil || changed == 0 {
 			t.Errorf("%s: %s for %s, %d messages changed: %v", c.message, c.to, c.from, changed, err)
+		}
+	}
+}
+
+// withRateInTheLastTask puts a new learning rate, which a loop notes as an event, into the task in which a loop continues as new.
+func withRateInTheLastTask(t *testing.T, h *historypb.History) *historypb.History {
+	t.Helper()
+	events := h.GetEvents()
+	at := 0
+	for i, e := range events {
+		if e.GetEventType() == enumspb.EVENT_TYPE_WORKFLOW_TASK_STARTED {
+			at = i
+		}
+	}
+	rate, err := json.Marshal(contract.Control{Rate: contract.Rate{LearningRate: 1e-5}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	signal := &historypb.HistoryEvent{
+		EventId: events[at].GetEventId(), EventTime: events[at].GetEventTime(), EventType: enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED,
+		Attributes: &historypb.HistoryEvent_WorkflowExecutionSignaledEventAttributes{
+			WorkflowExecutionSignaledEventAttributes: &historypb.WorkflowExecutionSignaledEventAttributes{
+				SignalName: contract.SignalControl,
+				Input:      &commonpb.Payloads{Payloads: []*commonpb.Payload{{Metadata: map[string][]byte{"encoding": []byte("json/plain")}, Data: rate}}},
+			},
+		},
+	}
+	for _, e := range events[at:] {
+		e.EventId++
+		if a := e.GetWorkflowTaskCompletedEventAttributes(); a != nil {
+			a.StartedEventId++
+		}
+		if a := e.GetWorkflowExecutionContinuedAsNewEventAttributes(); a != nil {
+			a.WorkflowTaskCompletedEventId++
+		}
+	}
+	return &historypb.History{Events: slices.Insert(slices.Clone(events), at, signal)}
+}
+
+// An older build lost a message that came with its last task, and continued as new; so must a replay. A newer loop writes the event first, and so
+// does not agree with a history that has the message put in.
+func TestReplay_aMessageInTheLastTaskIsKeptByNewerBuildsOnly(t *testing.T) {
+	t.Parallel()
+	for file, version := range map[string]int{
+		"train_loop_continued.json": -1, "train_loop_changed_continued.json": 1, "train_loop_lineage_continued.json": 2,
+	} {
+		h := history(t, filepath.Join("testdata", "histories", file))
+		if got := marked(h, "fill"); got != version {
+			t.Fatalf("%s is of version %d, want %d", file, got, version)
+		}
+		if err := replay(withRateInTheLastTask(t, h)); (err == nil) != (version < 2) {
+			t.Errorf("%s, version %d: %v", file, version, err)
 		}
 	}
 }

@@ -1,5 +1,6 @@
 // Command stepcosts reads the Temporal histories of a finished run and prints where the time of its training steps
-// went: what ran, and how long nothing ran but the orchestration. Steps that validate or checkpoint are left out.
+// went: what ran, and how long nothing ran but the orchestration. Steps that validate or checkpoint are left out. A run that was rolled back has
+// a table for each lineage.
 //
 //	go run ./scripts/stepcosts -address 127.0.0.1:7233 -run demo
 package main
@@ -8,8 +9,10 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
@@ -22,12 +25,38 @@ import (
 func main() {
 	address := flag.String("address", client.DefaultHostPort, "Temporal server")
 	run := flag.String("run", "demo", "name of the run")
+	lineage := flag.String("lineage", "", "one lineage of the run, for example l1; empty for all")
 	flag.Parse()
-	if err := report(context.Background(), *address, *run); err != nil {
+	if err := connect(context.Background(), *address, *run, *lineage); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
 }
+
+func connect(ctx context.Context, address, run, lineage string) error {
+	c, err := client.DialContext(ctx, client.Options{HostPort: address})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return report(os.Stdout, func(at execution) ([]*historypb.HistoryEvent, error) { return history(ctx, c, at) }, run, lineage)
+}
+
+// history reads the history of one execution from the server.
+func history(ctx context.Context, c client.Client, at execution) (all []*historypb.HistoryEvent, err error) {
+	events := c.GetWorkflowHistory(ctx, at.id, at.run, false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	for events.HasNext() {
+		e, err := events.Next()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, e)
+	}
+	return all, nil
+}
+
+// source reads the history of an execution; without a run id that of the newest.
+type source func(at execution) ([]*historypb.HistoryEvent, error)
 
 // span is one execution of an activity, from its start on a worker to its result on the server.
 type span struct {
@@ -45,60 +74,63 @@ type loop struct {
 
 type execution struct{ id, run string }
 
-func report(ctx context.Context, address, run string) error {
-	c, err := client.DialContext(ctx, client.Options{HostPort: address})
+// report prints the costs of each lineage of the run, or of one.
+func report(w io.Writer, read source, run, lineage string) error {
+	firsts, err := loops(read, run)
 	if err != nil {
 		return err
 	}
-	defer c.Close()
-	first, err := firstExecution(ctx, c, run)
-	if err != nil {
-		return err
-	}
-	var l loop
-	for at := (execution{contract.LoopID(run), first}); at.run != ""; {
-		next, err := l.read(ctx, c, at)
-		if err != nil {
-			return err
+	found := false
+	for _, first := range firsts {
+		key := contract.ParseScope(strings.TrimSuffix(first.id, "/train"))
+		if lineage != "" && key.Lineage != lineage {
+			continue
 		}
-		at.run = next
-	}
-	for _, g := range l.groups {
-		for at := g; at.run != ""; {
-			if at.run, err = l.read(ctx, c, at); err != nil {
+		found = true
+		var l loop
+		for at := first; at.run != ""; {
+			if at.run, err = l.read(read, at); err != nil {
 				return err
 			}
 		}
+		for _, g := range l.groups {
+			for at := g; at.run != ""; {
+				if at.run, err = l.read(read, at); err != nil {
+					return err
+				}
+			}
+		}
+		if len(firsts) > 1 {
+			fmt.Fprintf(w, "lineage %s: ", key.Lineage)
+		}
+		l.print(w)
 	}
-	l.print()
+	if !found {
+		return fmt.Errorf("run %s has no lineage %s that trained", run, lineage)
+	}
 	return nil
 }
 
-// firstExecution finds the first execution of the training loop in the history of the run.
-func firstExecution(ctx context.Context, c client.Client, run string) (string, error) {
-	events := c.GetWorkflowHistory(ctx, run, "", false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
-	for events.HasNext() {
-		e, err := events.Next()
-		if err != nil {
-			return "", err
-		}
-		if a := e.GetChildWorkflowExecutionStartedEventAttributes(); a != nil && a.GetWorkflowExecution().GetWorkflowId() == contract.LoopID(run) {
-			return a.GetWorkflowExecution().GetRunId(), nil
+// loops finds the first execution of the training loop of each lineage in the history of the run.
+func loops(read source, run string) (firsts []execution, err error) {
+	events, err := read(execution{id: run})
+	for _, e := range events {
+		if a := e.GetChildWorkflowExecutionStartedEventAttributes(); a.GetWorkflowType().GetName() == contract.TrainLoop {
+			firsts = append(firsts, execution{a.GetWorkflowExecution().GetWorkflowId(), a.GetWorkflowExecution().GetRunId()})
 		}
 	}
-	return "", fmt.Errorf("run %s has no training loop", run)
+	if err == nil && len(firsts) == 0 {
+		err = fmt.Errorf("run %s has no training loop", run)
+	}
+	return firsts, err
 }
 
 // read adds the history of one execution and returns the run id of the one that continues it.
-func (l *loop) read(ctx context.Context, c client.Client, at execution) (next string, err error) {
+func (l *loop) read(read source, at execution) (next string, err error) {
 	scheduled := map[int64]string{}
 	started := map[int64]time.Time{}
-	events := c.GetWorkflowHistory(ctx, at.id, at.run, false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
-	for events.HasNext() {
-		var e *historypb.HistoryEvent
-		if e, err = events.Next(); err != nil {
-			return "", err
-		}
+	events, err := read(at)
+	for _, e := range events {
 		l.events++
 		if a := e.GetActivityTaskScheduledEventAttributes(); a != nil {
 			scheduled[e.GetEventId()] = a.GetActivityType().GetName()
@@ -120,13 +152,13 @@ func (l *loop) read(ctx context.Context, c client.Client, at execution) (next st
 			next = a.GetNewExecutionRunId()
 		}
 	}
-	return next, nil
+	return next, err
 }
 
 // cost is where a step's time went, each part without what an earlier one covers.
 type cost struct{ wall, update, rollout, judge, other, none time.Duration }
 
-func (l *loop) print() {
+func (l *loop) print(w io.Writer) {
 	var costs []cost
 	for i := 1; i < len(l.ends); i++ {
 		from, to := l.ends[i-1], l.ends[i]
@@ -147,11 +179,11 @@ func (l *loop) print() {
 		k.other, k.none = all-k.update-k.rollout-k.judge, k.wall-all
 		costs = append(costs, k)
 	}
-	fmt.Printf("%d steps (without those that validate or checkpoint), %d events of loop and groups for %d updates\n", len(costs), l.events, len(l.ends))
+	fmt.Fprintf(w, "%d steps (without those that validate or checkpoint), %d events of loop and groups for %d updates\n", len(costs), l.events, len(l.ends))
 	if len(costs) == 0 {
 		return
 	}
-	fmt.Printf("%-34s %8s %8s %8s\n", "seconds a step", "median", "least", "most")
+	fmt.Fprintf(w, "%-34s %8s %8s %8s\n", "seconds a step", "median", "least", "most")
 	for _, part := range []struct {
 		name string
 		of   func(cost) time.Duration
@@ -168,7 +200,7 @@ func (l *loop) print() {
 			d = append(d, part.of(c))
 		}
 		slices.Sort(d)
-		fmt.Printf("%-34s %8.3f %8.3f %8.3f\n", part.name, d[len(d)/2].Seconds(), d[0].Seconds(), d[len(d)-1].Seconds())
+		fmt.Fprintf(w, "%-34s %8.3f %8.3f %8.3f\n", part.name, d[len(d)/2].Seconds(), d[0].Seconds(), d[len(d)-1].Seconds())
 	}
 }
 
