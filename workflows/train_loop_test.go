@@ -52,6 +52,8 @@ type world struct {
 	onEnd   func(n int)          // called when a group is asked to end
 	told    []contract.Progress  // to the run, in order
 	deaf    error                // answer to what the run is told
+
+	validations map[int]time.Duration // how long they take, by version
 }
 
 func (w *world) noteCancel(n int) {
@@ -188,6 +190,9 @@ func newLoopEnv(t *testing.T, w *world, group func(ctx workflow.Context, in cont
 	w.register(env)
 	env.RegisterWorkflowWithOptions(workflows.TrainLoop, workflow.RegisterOptions{Name: contract.TrainLoop})
 	env.RegisterWorkflowWithOptions(func(ctx workflow.Context, in contract.ValidateInput) (contract.DevRow, error) {
+		if d := w.validations[in.Version]; d > 0 {
+			_ = workflow.Sleep(ctx, d)
+		}
 		return contract.DevRow{Name: in.Name, Version: in.Version, Problems: in.Problems}, nil
 	}, workflow.RegisterOptions{Name: contract.Validate})
 	env.RegisterWorkflowWithOptions(func(ctx workflow.Context, in contract.GroupInput) (contract.GroupOutput, error) {

@@ -155,15 +155,23 @@ func TestReplay_theHardMomentsAreStored(t *testing.T) {
 	if !updates["rollback"] || !updates["set_prefill"] || !signals["set_threshold"] || !signals["set_learning_rate"] {
 		t.Errorf("updates %v, signals %v", updates, signals)
 	}
-	early, asked := 0, false
+	asked, early := false, 0
 	for _, e := range events("train_loop_rolled_back.json") {
 		asked = asked || e.GetWorkflowExecutionCancelRequestedEventAttributes() != nil
-		if e.GetRequestCancelExternalWorkflowExecutionInitiatedEventAttributes() != nil && !asked {
+	}
+	if !asked {
+		t.Error("the loop that was rolled back was not cancelled")
+	}
+	for _, e := range events("train_loop_cancel_early.json") {
+		if e.GetWorkflowExecutionCancelRequestedEventAttributes() != nil {
+			t.Error("the loop with the policy cancel_early was cancelled itself")
+		}
+		if e.GetRequestCancelExternalWorkflowExecutionInitiatedEventAttributes() != nil {
 			early++
 		}
 	}
-	if early == 0 || !asked {
-		t.Errorf("%d groups were ended before the loop was cancelled, cancelled: %v", early, asked)
+	if early == 0 {
+		t.Error("no group was ended early")
 	}
 	last := events("train_loop_lineage_continued.json")
 	if last[len(last)-1].GetWorkflowExecutionContinuedAsNewEventAttributes() == nil {

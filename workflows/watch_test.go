@@ -206,6 +206,52 @@ func TestWatch_aStageWithoutNewsIsNamed(t *testing.T) {
 	}
 }
 
+// A validation that stands still is named wherever the loop waits for it: before its first step, before the next version, where it continues as new, and
+// after its last step. The words are those of the activity that does not move.
+func TestWatch_aValidationThatStandsStillIsNamed(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		version, next int // the loop continues as new after so many steps
+		mode          string
+	}{
+		"first, sync":         {0, 100, "sync"},
+		"first, async":        {0, 100, "async"},
+		"in its midst":        {3, 100, "async"},
+		"at continue as new":  {3, 3, "async"},
+		"in its midst, sync":  {3, 100, "sync"},
+		"after the last step": {6, 100, "async"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := &world{validations: map[int]time.Duration{c.version: time.Hour}}
+			env := newLoopEnv(t, w, finish)
+			id := contract.ValidateID("r", record.StepName(c.version))
+			w.inspect = func(id2 string) (contract.Inspected, error) {
+				res := contract.Inspected{Status: "Running", Open: true}
+				if id2 == id {
+					res.Mark, res.Doing = 7, "GenerateRollouts, attempt 4"
+				}
+				return res, nil
+			}
+			s := watched(c.mode, 6)
+			s.ContinueEvery = c.next
+			env.RegisterDelayedCallback(func() {
+				p := progress(t, env)
+				if len(p.Stalled) != 1 || !strings.Contains(p.Stalled[0], "validat") || !strings.HasSuffix(p.Stalled[0], ": GenerateRollouts, attempt 4") {
+					t.Errorf("named: %q, want the validation and what its activity does", p.Stalled)
+				}
+			}, 45*time.Minute)
+			env.ExecuteWorkflow(contract.TrainLoop, contract.LoopInput{Spec: s})
+			if err := env.GetWorkflowError(); err != nil && !workflow.IsContinueAsNewError(err) {
+				t.Fatal(err)
+			}
+			if len(w.events) != 1 || w.events[0].Kind != "stalled" || !strings.HasSuffix(w.events[0].Message, "attempt 4") {
+				t.Errorf("events %+v, want one", w.events)
+			}
+		})
+	}
+}
+
 // A cancelled run must not be held up by the watch.
 func TestWatch_endsWithItsRun(t *testing.T) {
 	t.Parallel()
