@@ -424,8 +424,12 @@ func (c *Control) summarize(ctx context.Context, q contract.SummarizeRequest, _ 
 
 // recordEvent stores an event. Idempotence: by id.
 func (c *Control) recordEvent(ctx context.Context, q contract.EventRequest, _ *Beat) (contract.Done, error) {
-	_, err := artifact.PutJSON(ctx, c.store(), q.Layout().Event(q.ID), q.Event)
-	return contract.Done{}, err
+	crashpoint.Here("control.event.before")
+	if _, err := artifact.PutJSON(ctx, c.store(), q.Layout().Event(q.ID), q.Event); err != nil {
+		return contract.Done{}, err
+	}
+	crashpoint.Here("control.event.after")
+	return contract.Done{}, nil
 }
 
 // writeReport renders the report from the store. Idempotence: a function of the records; replaced each time.

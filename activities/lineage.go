@@ -2,12 +2,15 @@ package activities
 
 import (
 	"context"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/steadyrl/steady/internal/artifact"
 	"github.com/steadyrl/steady/internal/contract"
+	"github.com/steadyrl/steady/internal/crashpoint"
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/ledger"
 	"github.com/steadyrl/steady/internal/record"
@@ -81,8 +84,10 @@ func (c *Control) claimLineage(ctx context.Context, q contract.OpenLineageReques
 		r.Lineage, r.Opened, r.Start = record.LineageName(n), q.ID, &start
 		r.Parent = &record.Parent{Run: q.Run, Lineage: q.Lineage, Step: q.Step}
 		r.Steady, r.Started = c.Version, time.Now().UTC().Format(time.RFC3339)
+		crashpoint.Here("control.lineage.before")
 		_, err := artifact.PutJSON(ctx, c.store(), record.Layout{Run: q.Run, Lineage: r.Lineage}.LineageFile(), r)
 		if err == nil {
+			crashpoint.Here("control.lineage.after")
 			return &r, nil
 		}
 		if !fault.Is(err, fault.Stale) {
@@ -108,16 +113,21 @@ func (c *Control) copyLineage(ctx context.Context, parent, l record.Layout) erro
 	for _, name := range base {
 		names[name] = path.Join(l.Base(), strings.TrimPrefix(name, parent.Base()+"/"))
 	}
-	for from, to := range names {
+	for _, from := range slices.Sorted(maps.Keys(names)) {
 		data, _, err := c.store().Get(ctx, from)
 		if err != nil {
 			return err
 		}
-		if _, err := c.store().Put(ctx, to, data); err != nil {
+		if _, err := c.store().Put(ctx, names[from], data); err != nil {
 			return err
 		}
+		crashpoint.Here("control.lineage.file")
 	}
-	return c.noteBase(ctx, l)
+	if err := c.noteBase(ctx, l); err != nil {
+		return err
+	}
+	crashpoint.Here("control.lineage.baseinfo")
+	return nil
 }
 
 // startOf returns where the data of a lineage goes on that begins at a step of another run's lineage.

@@ -58,6 +58,9 @@ func (r *Rollout) generate(ctx context.Context, q contract.GenerateRequest, b *B
 	} else if !fault.Is(err, fault.NotFound) {
 		return contract.GenerateResult{}, err
 	}
+	ended := context.AfterFunc(ctx, func() { crashpoint.Here("rollout.cancel.before") })
+	defer ended()
+	given := ctx
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	go r.watchLoop(ctx, q, stop)
@@ -67,6 +70,9 @@ func (r *Rollout) generate(ctx context.Context, q contract.GenerateRequest, b *B
 	if err != nil {
 		if cause := context.Cause(ctx); fault.Is(cause, fault.Stale) {
 			err = cause
+		}
+		if given.Err() != nil {
+			crashpoint.Here("rollout.cancel.after")
 		}
 		r.Notes.stalled(ctx, q.RunKey, q.Unit, err)
 		return contract.GenerateResult{}, err

@@ -110,8 +110,12 @@ func (t *Trainer) mendParent(ctx context.Context, l record.Layout) error {
 	if done, err := t.Runs.Store.Exists(ctx, l.WeightsInfo(p.Step)); err != nil || done {
 		return err
 	}
-	_, err := t.Host.Mend(ctx, record.Layout{Run: p.Run, Lineage: p.Lineage}, p.Step)
-	return err
+	crashpoint.Here("trainer.mend.before")
+	if _, err := t.Host.Mend(ctx, record.Layout{Run: p.Run, Lineage: p.Lineage}, p.Step); err != nil {
+		return err
+	}
+	crashpoint.Here("trainer.mend.after")
+	return nil
 }
 
 // InitialState returns the step and the state that a lineage begins with: those of the parent's checkpoint if the run has

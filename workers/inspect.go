@@ -83,7 +83,7 @@ func doing(p *workflowpb.PendingActivityInfo, now time.Time) (text string, mark 
 		parts = append(parts, "said: "+clip(beat, 120))
 	}
 	if t := p.GetLastHeartbeatTime(); t != nil && !waits {
-		parts = append(parts, "heartbeat "+now.Sub(t.AsTime()).Round(time.Second).String()+" ago")
+		parts = append(parts, "heartbeat "+max(now.Sub(t.AsTime()), 0).Round(time.Second).String()+" ago")
 	}
 	if who := p.GetLastWorkerIdentity(); who != "" {
 		parts = append(parts, "on "+clip(who, 60))

@@ -23,8 +23,13 @@ func (l *loop) watch() {
 	if every <= 0 {
 		return
 	}
-	if l.st.AskAt == 0 {
-		l.st.AskAt = workflow.Now(l.ctx).Add(every).Unix()
+	// What an older run of the chain noted lies ahead if the server's clock was set back since; within a run, time never goes back.
+	now := workflow.Now(l.ctx)
+	if next := now.Add(every).Unix(); l.st.AskAt == 0 || l.st.AskAt > next {
+		l.st.AskAt = next
+	}
+	for i := range l.st.Open {
+		l.st.Open[i].At = min(l.st.Open[i].At, now.Unix())
 	}
 	workflow.Go(l.ctx, func(ctx workflow.Context) {
 		for {

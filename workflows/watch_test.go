@@ -178,6 +178,30 @@ func TestWatch_theNextQuestionSurvivesContinueAsNew(t *testing.T) {
 	}
 }
 
+// The server's clock was set back since an older run of the chain noted its times: nothing waits until it is there again.
+func TestWatch_aClockThatWasSetBackPutsNothingOff(t *testing.T) {
+	t.Parallel()
+	for _, back := range []time.Duration{0, time.Minute, time.Hour, 1000 * time.Hour} {
+		w := &world{inspect: func(string) (contract.Inspected, error) { return contract.Inspected{Status: "Terminated"}, nil }}
+		env := newLoopEnv(t, w, finish)
+		s := watched("sync", 1)
+		st := inherited(s)
+		began := env.Now()
+		noted := began.Add(back)
+		st.AskAt = noted.Add(s.Timeouts.Stall).Unix()
+		for i := range st.Open {
+			st.Open[i].At = noted.Unix()
+		}
+		env.ExecuteWorkflow(contract.TrainLoop, contract.LoopInput{Spec: s, State: st})
+		if err := env.GetWorkflowError(); err != nil {
+			t.Fatal(err)
+		}
+		if took := env.Now().Sub(began); w.asked == 0 || took > 3*s.Timeouts.Stall {
+			t.Errorf("set back by %s: asked %d times, the step took %s, want at most %s", back, w.asked, took, 3*s.Timeouts.Stall)
+		}
+	}
+}
+
 // What a step waits for is named when it takes longer than the bound, whatever stage it is.
 func TestWatch_aStageWithoutNewsIsNamed(t *testing.T) {
 	t.Parallel()

@@ -31,6 +31,13 @@ var points = []string{
 	"control.validation.before", "control.validation.after",
 	"control.retention.weights", "control.retention.checkpoint",
 
+	// What messages of the loop do: events for the time line, and groups that are not wanted any more, which are cancelled.
+	"control.event.before", "control.event.after", "rollout.cancel.before", "rollout.cancel.after",
+
+	// A rollback: the new lineage takes its name, files of its parent, and the state of a step.
+	"control.lineage.before", "control.lineage.after", "control.lineage.file", "control.lineage.baseinfo",
+	"trainer.mend.before", "trainer.mend.after",
+
 	// The end: left-over groups, export, report.
 	"control.end.before", "control.end.after",
 	"trainer.export.file", "trainer.export.certificate", "trainer.export.before", "trainer.export.after",
