@@ -104,16 +104,22 @@ func newCluster(t *testing.T, settings []string) *cluster {
 // start starts the process of a role, which crashes as ordered (see crashpoint.Variable). Every process has a name of its own.
 func (c *cluster) start(role, order string) {
 	c.t.Helper()
-	c.started++
-	env := []string{
-		"TEMPORAL_ADDRESS=" + c.server.Address(), crashpoint.CountsVariable + "=" + filepath.Join(c.dir, "counts"), crashpoint.Variable + "=" + order,
-	}
 	name := role
 	if len(c.cut) > 0 { // the name of one that is cut off must not be used twice
-		name = role + "-" + record.StepName(c.started)
+		name = role + "-" + record.StepName(c.started+1)
 	}
-	c.workers[role] = &worker{role: role, order: order, Process: testutil.StartWith(c.t, env, testutil.Binary(c.t, "steady"),
-		"worker", "--roles", flags[role], "--data", filepath.Join(c.dir, "data"), "--name", name)}
+	c.workers[role] = c.process(role, order, name, filepath.Join(c.dir, "counts"))
+}
+
+// process starts a process of a role that counts its visits of points in a file.
+func (c *cluster) process(role, order, name, counts string, args ...string) *worker {
+	c.t.Helper()
+	c.started++
+	env := []string{
+		"TEMPORAL_ADDRESS=" + c.server.Address(), crashpoint.CountsVariable + "=" + counts, crashpoint.Variable + "=" + order,
+	}
+	args = append([]string{"worker", "--roles", flags[role], "--data", filepath.Join(c.dir, "data"), "--name", name}, args...)
+	return &worker{role: role, order: order, Process: testutil.StartWith(c.t, env, testutil.Binary(c.t, "steady"), args...)}
 }
 
 func (c *cluster) temporal(args ...string) (string, int) {
@@ -171,7 +177,9 @@ const unreachable = 3
 func (c *cluster) drive(next func(role string) string, tick func()) {
 	c.t.Helper()
 	for _, role := range roles {
-		c.start(role, next(role))
+		if c.workers[role] == nil {
+			c.start(role, next(role))
+		}
 	}
 	deadline := time.Now().Add(3 * time.Minute) // of the next effect
 	effects := 0
@@ -252,7 +260,7 @@ func (c *cluster) advance() {
 	}
 }
 
-// end waits for the workflow's result, and for all processes to end in order.
+// end waits for the workflow's result, and for all processes to end in order. The server stays.
 func (c *cluster) end() {
 	c.t.Helper()
 	if out, code := c.temporal("workflow", "result", "--workflow-id", lineage.Run); code != 0 {
@@ -272,4 +280,10 @@ func (c *cluster) end() {
 			c.t.Errorf("the process of %s ended with status %d after an interrupt:\n%s", w.role, code, w.Output())
 		}
 	}
+}
+
+// comesTo waits until a process has come to its crash point.
+func (c *cluster) comesTo(w *worker) {
+	c.t.Helper()
+	testutil.Eventually(c.t, 5*time.Minute, "the process of "+w.role+" comes to "+w.point(), w.reached)
 }

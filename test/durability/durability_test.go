@@ -35,7 +35,7 @@ func demoArgs(t *testing.T, dir string) []string {
 func settings(mode string) []string {
 	var args []string
 	for _, s := range []string{
-		"mode=" + mode, "data.train=32", "data.dev=8", "rollout.batch_problems=4", fmt.Sprintf("run.steps=%d", steps), "run.validate_every=3",
+		"mode=" + mode, "data.train=32", "data.dev=8", "rollout.batch_problems=4", "rollout.group_size=2", fmt.Sprintf("run.steps=%d", steps), "run.validate_every=3",
 		"run.checkpoint_every=2", "run.continue_every=4", "validation.chunk=4", "timeouts.heartbeat=3s", "timeouts.trainer_lost=5s", "rollout.flush_interval=200ms",
 	} {
 		args = append(args, "--set", s)

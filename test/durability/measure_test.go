@@ -134,16 +134,7 @@ func (c *cluster) kept() (tokens, trajectories int) {
 // late, on a machine that is too slow, may have been.
 func (c *cluster) generatedOnce() {
 	c.t.Helper()
-	store := c.store()
-	names, err := store.List(c.t.Context(), lineage.Events())
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	for _, name := range names {
-		var e record.Event
-		if _, err := artifact.GetJSON(c.t.Context(), store, name, &e); err != nil {
-			c.t.Fatal(err)
-		}
+	for _, e := range c.events() {
 		if e.Kind == "retried" && e.Where == contract.GenerateRolloutsActivity.Name {
 			c.t.Logf("a rollout was tried again although its worker lived: %s", e.Message)
 			return

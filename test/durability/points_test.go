@@ -102,7 +102,7 @@ func plans() (others, rollouts plan) {
 			"trainer.weights.after", "trainer.checkpoint.before", "trainer.aside.before", "trainer.result.before:2:stop", "trainer.export.before",
 		), plan{}
 	}
-	others = plan{}.add(crashpoint.All()...)
+	others = plan{}.add(slices.DeleteFunc(crashpoint.All(), onDemand)...) // see rollbackPlan
 	for _, name := range []string{"control.batch.after", "control.live.before", "trainer.weights.before", "trainer.result.before", "trainer.checkpoint.before", "judge.verdicts.before"} {
 		others.add(name + ":stop")
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -19,19 +20,27 @@ import (
 type fault struct {
 	gap   int    // durable effects since the fault before it
 	role  string // a role, or "server"
-	how   string // kill, stop, or crash: killed, and started with an order
+	how   string // kill, stop, crash: killed, and started with an order, or clock: set back
 	order string
+	back  time.Duration // of a clock; with the role server those of all processes, as when the machine's is set
 }
 
 func (f fault) String() string {
-	return strings.TrimSpace(fmt.Sprintf("+%d %s %s %s", f.gap, f.how, f.role, f.order))
+	text := fmt.Sprintf("+%d %s %s", f.gap, f.how, f.role)
+	if f.order != "" {
+		text += " " + f.order
+	}
+	if f.back > 0 {
+		text += " -" + f.back.String()
+	}
+	return text
 }
 
 // randomFaults are n faults, a function of the seed.
 func randomFaults(seed uint64, n int) []fault {
 	rnd := rand.New(rand.NewPCG(seed, 2))
 	points := map[string][]string{}
-	for _, name := range crashpoint.All() {
+	for _, name := range slices.DeleteFunc(crashpoint.All(), onDemand) {
 		role, rest, _ := strings.Cut(name, ".")
 		switch role {
 		case "store":
@@ -48,8 +57,12 @@ func randomFaults(seed uint64, n int) []fault {
 	}
 	faults := make([]fault, n)
 	for i := range faults {
-		f := fault{gap: 20 + rnd.IntN(200), role: append(roles, "server")[rnd.IntN(len(roles)+1)], how: []string{"kill", "stop", "crash", "crash"}[rnd.IntN(4)]}
+		f := fault{gap: 20 + rnd.IntN(200), role: append(roles, "server")[rnd.IntN(len(roles)+1)], how: []string{"kill", "stop", "crash", "crash", "clock"}[rnd.IntN(5)]}
 		switch {
+		case f.role == "server" && f.how == "clock": // which delivers nothing until its clock is where it was
+			f.back = time.Duration(1+rnd.IntN(10)) * time.Second
+		case f.how == "clock":
+			f.back = time.Duration(1+rnd.IntN(120)) * time.Minute
 		case f.role == "server" && f.how == "crash":
 			f.how = "kill"
 		case f.how == "crash":
@@ -86,10 +99,14 @@ func (c *cluster) suffer(faults []fault) []fault {
 		case f.role == "server" && f.how == "kill":
 			_ = syscall.Kill(c.server.PID(), syscall.SIGKILL)
 			c.note(f.role, "killed", time.Now())
-		case f.role == "server":
+		case f.role == "server" && f.how == "stop":
 			_ = syscall.Kill(c.server.PID(), syscall.SIGSTOP)
 			serverGoesOn = time.Now().Add(6 * time.Second) // two heartbeats: nothing can progress that could be waited for
 			c.note(f.role, "stopped", time.Now())
+		case f.role == "server" && f.how == "clock":
+			c.setClocks(-f.back, append(roles, "server")...)
+		case f.how == "clock":
+			c.setClocks(-f.back, f.role)
 		case f.how == "stop":
 			c.workers[f.role].Signal(syscall.SIGSTOP)
 			c.cutOff(f.role, "stopped", "")

@@ -117,7 +117,7 @@ func newFleet(t *testing.T) *fleet {
 	}
 	args := []string{"config", "print", "--recipe", "demo", "--json"}
 	for _, s := range []string{ // the settings of the undisturbed run, checkpoints apart
-		"mode=sync", "data.train=32", "data.dev=8", "rollout.batch_problems=4", "run.steps=6", "run.validate_every=3",
+		"mode=sync", "data.train=32", "data.dev=8", "rollout.batch_problems=4", "rollout.group_size=2", "run.steps=6", "run.validate_every=3",
 		"run.checkpoint_every=50", "run.continue_every=4", "validation.chunk=4", "timeouts.heartbeat=3s", "timeouts.trainer_lost=5s", "rollout.flush_interval=200ms",
 	} {
 		args = append(args, "--set", s)

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// The rollout worker dies at its points, the device of the store is full for a while and then the store is away for a while. What a full
+// All processes but the server have their clocks set back by an hour, the rollout worker dies at its points, the device of the store is full for a while and then the store is away for a while. What a full
 // device and an absent store stop is tried again until they are back; the run ends as if nothing had happened.
 func TestTroubledStore_endsWithTheSameWeights(t *testing.T) {
 	want := undisturbed(t)
@@ -38,6 +38,7 @@ func TestTroubledStore_endsWithTheSameWeights(t *testing.T) {
 	c.drive(p.next, func() {
 		switch done := len(c.results()); {
 		case phase == 0 && done >= 1:
+			c.setClocks(-time.Hour, roles...)
 			if mounted {
 				c.fill()
 			}
