@@ -181,9 +181,9 @@ func (c *cluster) drive(next func(role string) string, tick func()) {
 			c.start(role, next(role))
 		}
 	}
-	deadline := time.Now().Add(3 * time.Minute) // of the next effect
+	deadline := time.Now().Add(quiet) // of the next effect
 	effects := 0
-	testutil.Eventually(c.t, time.Hour, "the run ends", func() bool {
+	testutil.Eventually(c.t, 4*time.Hour, "the run ends", func() bool {
 		for _, role := range roles {
 			w := c.workers[role]
 			switch {
@@ -201,11 +201,11 @@ func (c *cluster) drive(next func(role string) string, tick func()) {
 		c.advance()
 		tick()
 		if n := c.counts.Effects(); n != effects {
-			effects, deadline = n, time.Now().Add(3*time.Minute)
+			effects, deadline = n, time.Now().Add(quiet)
 		}
 		if time.Now().After(deadline) {
 			out, _ := c.temporal("workflow", "list")
-			c.t.Fatalf("nothing has happened for three minutes:\n%s", out)
+			c.t.Fatalf("nothing has happened for %s:\n%s", quiet, out)
 		}
 		return c.over()
 	})

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/steadyrl/steady/internal/artifact"
+	"github.com/steadyrl/steady/internal/crashpoint"
 	"github.com/steadyrl/steady/internal/ledger"
 	"github.com/steadyrl/steady/internal/record"
 	"github.com/steadyrl/steady/internal/testutil"
@@ -43,6 +44,41 @@ func settings(mode string) []string {
 	return args
 }
 
+// program is the whole program in one process, with its server.
+type program struct {
+	*testutil.Process
+	counts *crashpoint.Counts
+}
+
+func startDemo(t *testing.T, dir string, args []string) program {
+	t.Helper()
+	file := filepath.Join(dir, "counts")
+	counts, err := crashpoint.OpenCounts(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return program{testutil.StartWith(t, []string{crashpoint.CountsVariable + "=" + file}, testutil.Binary(t, "steady"), args...), counts}
+}
+
+// ends waits for the end of the program, as long as it comes to durable effects, and returns its status.
+func (d program) ends(t *testing.T) int {
+	t.Helper()
+	effects, deadline := 0, time.Now().Add(quiet)
+	testutil.Eventually(t, 2*time.Hour, "the demo ends", func() bool {
+		if n := d.counts.Effects(); n != effects {
+			effects, deadline = n, time.Now().Add(quiet)
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the demo did nothing for %s:\n%s", quiet, d.Output())
+		}
+		return d.Ended()
+	})
+	return d.Wait(t, time.Minute)
+}
+
+// quiet is how long a run that is not over may go without a durable effect.
+const quiet = 3 * time.Minute
+
 // outcome is how a run that nothing disturbs ends.
 type outcome struct {
 	state, weights string
@@ -59,8 +95,8 @@ func undisturbed(t *testing.T) outcome {
 	}
 	dir := t.TempDir()
 	began := time.Now()
-	p := testutil.Start(t, testutil.Binary(t, "steady"), demoArgs(t, dir)...)
-	if code := p.Wait(t, 5*time.Minute); code > 1 { // 1: accuracy need not rise in so few steps
+	p := startDemo(t, dir, demoArgs(t, dir))
+	if code := p.ends(t); code > 1 { // 1: accuracy need not rise in so few steps
 		t.Fatalf("the undisturbed run ended with status %d:\n%s", code, p.Output())
 	}
 	took := time.Since(began)
@@ -95,7 +131,6 @@ func digests(t *testing.T, dir string) (state, weights string) {
 }
 
 func TestKillEverything_endsWithTheSameWeights(t *testing.T) {
-	steady := testutil.Binary(t, "steady")
 	want := undisturbed(t)
 	seed := uint64(time.Now().UnixNano())
 	if s := os.Getenv("STEADY_CHAOS_SEED"); s != "" {
@@ -108,7 +143,7 @@ func TestKillEverything_endsWithTheSameWeights(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	for kills := 0; kills < wantKills; {
 		dir := t.TempDir()
-		n := disturbed(t, steady, dir, wantKills-kills, func() time.Duration {
+		n := disturbed(t, dir, wantKills-kills, func() time.Duration {
 			return time.Second + time.Duration(rnd.Int64N(int64(want.took/3)))
 		})
 		if n == 0 {
@@ -126,17 +161,17 @@ func TestKillEverything_endsWithTheSameWeights(t *testing.T) {
 const wantKills = 6
 
 // disturbed runs the demo to its end and kills it up to kills times on the way, each time after a random while.
-func disturbed(t *testing.T, steady, dir string, kills int, after func() time.Duration) int {
+func disturbed(t *testing.T, dir string, kills int, after func() time.Duration) int {
 	t.Helper()
 	args := demoArgs(t, dir)
 	var killed time.Time
 	for k := 0; ; k++ {
-		p := testutil.Start(t, steady, args...)
+		p := startDemo(t, dir, args)
 		if k > 0 {
-			reportFirstTokens(t, p, dir, killed)
+			reportFirstTokens(t, p.Process, dir, killed)
 		}
 		if k == kills {
-			if code := p.Wait(t, 8*time.Minute); code > 1 {
+			if code := p.ends(t); code > 1 {
 				t.Fatalf("the run that was killed %d times ended with status %d:\n%s", k, code, p.Output())
 			}
 			return k

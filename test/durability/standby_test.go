@@ -176,7 +176,7 @@ func (f *fleet) standsBy(name string) {
 
 func (f *fleet) ends() {
 	f.t.Helper()
-	testutil.Eventually(f.t, 5*time.Minute, "the run ends", func() bool {
+	testutil.Eventually(f.t, 20*time.Minute, "the run ends", func() bool {
 		out, code := f.temporal("describe", "-o", "json")
 		return code == 0 && !strings.Contains(out, "WORKFLOW_EXECUTION_STATUS_RUNNING")
 	})
