@@ -32,6 +32,7 @@ var lineage = record.Layout{Run: "r", Lineage: "l0"}
 type cluster struct {
 	t       *testing.T
 	dir     string
+	steps   int // of the run
 	server  *devserver.Server
 	cli     string
 	counts  *crashpoint.Counts
@@ -71,7 +72,7 @@ type death struct {
 // newCluster starts a server and, with settings of its own, a run. Processes come with start.
 func newCluster(t *testing.T, settings []string) *cluster {
 	t.Helper()
-	c := &cluster{t: t, dir: t.TempDir(), cli: testutil.Binary(t, "temporal"), workers: map[string]*worker{}, began: time.Now()}
+	c := &cluster{t: t, dir: t.TempDir(), steps: steps, cli: testutil.Binary(t, "temporal"), workers: map[string]*worker{}, began: time.Now()}
 	binary, err := devserver.Inspect(t.Context(), c.cli)
 	if err != nil {
 		t.Fatal(err)

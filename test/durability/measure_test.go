@@ -36,8 +36,8 @@ func (c *cluster) check() {
 		c.t.Errorf("the ledger does not balance: %v", err)
 	}
 	n := books.Count()
-	if n.Trained != steps*4 || n.Open != 0 {
-		c.t.Errorf("ledger: %+v, want %d groups trained and none open", n, steps*4)
+	if n.Trained != c.steps*4 || n.Open != 0 {
+		c.t.Errorf("ledger: %+v, want %d groups trained and none open", n, c.steps*4)
 	}
 	for _, g := range books.Groups {
 		if g.Fate == ledger.Dropped && g.Reason != ledger.RunEnded && g.Reason != ledger.Stale {
@@ -93,16 +93,16 @@ func (c *cluster) replay() {
 		c.t.Fatal(err)
 	}
 	began := time.Now()
-	state, replayed, err := host.Reach(c.t.Context(), lineage, steps, epoch)
+	state, replayed, err := host.Reach(c.t.Context(), lineage, c.steps, epoch)
 	if err != nil {
 		c.t.Fatalf("clean replay: %v", err)
 	}
 	c.t.Logf("clean replay: %d steps, %.2f a second", replayed, float64(replayed)/time.Since(began).Seconds())
 	var last record.Result
-	if _, err := artifact.GetJSON(c.t.Context(), c.store(), lineage.Result(steps), &last); err != nil {
+	if _, err := artifact.GetJSON(c.t.Context(), c.store(), lineage.Result(c.steps), &last); err != nil {
 		c.t.Fatal(err)
 	}
-	if got := weights.StateDigest(state); got != last.StateDigest || replayed != steps {
+	if got := weights.StateDigest(state); got != last.StateDigest || replayed != c.steps {
 		c.t.Errorf("a clean replay of %d steps gives the state %s, the run has %s", replayed, got, last.StateDigest)
 	}
 }
