@@ -115,18 +115,24 @@ func whileOutside(pid int, from, to int64, do func() error) error {
 		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 			return err
 		}
-		clear, err := stoppedOutside(pid, from, to)
-		if err == nil && clear {
+		outside, err := stoppedOutside(pid, from, to)
+		if err == nil && outside {
 			err = do()
 		}
 		if e := syscall.Kill(pid, syscall.SIGCONT); err == nil {
 			err = e
 		}
-		if clear || err != nil {
+		if outside || err != nil {
 			return err
 		}
 	}
 	return errors.New("some thread always reads the clock")
+}
+
+// last is the last word of a text.
+func last(text []byte) []byte {
+	text = bytes.TrimSpace(text)
+	return text[bytes.LastIndexByte(text, ' ')+1:]
 }
 
 // stoppedOutside waits until all threads of a process have stopped, and reports whether none is between two addresses.
@@ -134,31 +140,28 @@ func stoppedOutside(pid int, from, to int64) (bool, error) {
 	deadline := time.Now().Add(10 * time.Second)
 	for {
 		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
-		if err != nil || len(tasks) == 0 {
-			return false, fmt.Errorf("process %d has no threads: %w", pid, err)
+		if err != nil || len(tasks) == 0 { // the pattern is good
+			return false, fmt.Errorf("process %d has no threads", pid)
 		}
-		clear, stopped := true, true
+		outside, stopped := true, true
 		for _, task := range tasks {
-			text, err := os.ReadFile(filepath.Join(task, "syscall")) // "running", or numbers of which the last is the program counter
-			if err != nil {
-				return false, err
-			}
-			words := strings.Fields(string(text))
-			pc, err := strconv.ParseInt(words[len(words)-1], 0, 64)
-			stat, _ := os.ReadFile(filepath.Join(task, "stat")) // an empty one has no state
+			// "running", or numbers of which the last is the program counter; nothing of a thread that has just ended.
+			text, _ := os.ReadFile(filepath.Join(task, "syscall"))
+			pc, err := strconv.ParseInt(string(last(text)), 0, 64)
+			stat, _ := os.ReadFile(filepath.Join(task, "stat"))
 			_, state, _ := bytes.Cut(stat, []byte(") "))
 			if err != nil || !bytes.HasPrefix(state, []byte("T")) {
 				stopped = false
 				break
 			}
-			clear = clear && (pc < from || pc >= to)
+			outside = outside && (pc < from || pc >= to)
 		}
 		if stopped {
-			return clear, nil
+			return outside, nil
 		}
 		if time.Now().After(deadline) {
 			return false, fmt.Errorf("process %d does not stop", pid)
 		}
-		runtime.Gosched()
+		<-time.After(time.Millisecond)
 	}
 }
