@@ -180,8 +180,11 @@ func PlanOf(cfg *config.Config, s *contract.RunSpec) {
 	r := cfg.Rollout
 	s.FaultWindow, s.FaultAction = r.FaultWindow, r.FaultAction
 	s.FaultLimit = max(1, int(min(r.FaultShare*float64(r.FaultWindow*r.BatchProblems), math.MaxInt32)))
-	if cfg.Mode == "async" {
+	switch cfg.Mode {
+	case "async":
 		s.Prefill = cfg.Rollout.Prefill
+	case "sync":
+		s.Prefill, s.Lag = cfg.Rollout.Lag, cfg.Rollout.Lag
 	}
 	s.Timeouts = contract.Timeouts{
 		Control: t.Control.Std(), Shard: t.Shard.Std(), Rollout: t.Rollout.Std(), Judge: t.Judge.Std(),

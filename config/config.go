@@ -57,6 +57,7 @@ type Rollout struct {
 	GroupSize          int      `json:"group_size" doc:"Responses to each problem; the advantage is the reward minus their mean."`
 	BatchProblems      int      `json:"batch_problems" doc:"Problems in a training step."`
 	Prefill            int      `json:"prefill" doc:"Batches submitted before step 1 in mode async; also the resting lag in steps."`
+	Lag                int      `json:"lag" doc:"Mode sync only: each batch is sampled wholly by the version that is so many steps older than the one in training, always the same one. 0 is on-policy. The first lag + 1 batches are those of the first version. Must be smaller than staleness_threshold."`
 	StalenessThreshold int      `json:"staleness_threshold" doc:"Policy versions that may touch a batch: a group submitted in step s trains in step t only if t - s is smaller than this."`
 	StalenessPolicy    string   `json:"staleness_policy" doc:"What happens to a group that cannot be trained in time: drop (it finishes, is thrown away and replaced), cancel_early (it is cancelled as soon as no step can use it) or wait (the trainer waits for it, so that none is ever too old). Without effect in mode sync."`
 	FaultWindow        int      `json:"fault_window" doc:"Steps over which groups lost to infrastructure faults are counted, the one in progress included."`

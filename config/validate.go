@@ -174,12 +174,19 @@ func (c *Config) checkRollout(v *checker) {
 	atMost(v, "rollout.staleness_threshold", r.StalenessThreshold, mostLag)
 	v.want(c.Mode != "async" || r.Prefill < r.StalenessThreshold, "rollout.prefill",
 		fmt.Sprintf("must be smaller than rollout.staleness_threshold (%d), or every group is too old when its turn comes", r.StalenessThreshold), r.Prefill)
-	prefill := 0
-	if c.Mode == "async" {
+	atLeast(v, "rollout.lag", r.Lag, 0)
+	v.want(c.Mode == "sync" || r.Lag == 0, "rollout.lag", "must be 0 in mode async, where rollout.prefill and rollout.staleness_threshold bound the lag", r.Lag)
+	v.want(c.Mode != "sync" || r.Lag == 0 || r.Lag < r.StalenessThreshold, "rollout.lag",
+		fmt.Sprintf("must be smaller than rollout.staleness_threshold (%d), or every group is too old when its turn comes", r.StalenessThreshold), r.Lag)
+	prefill, ahead := 0, "rollout.prefill"
+	switch c.Mode {
+	case "async":
 		prefill = max(min(r.Prefill, mostLag), 0)
+	case "sync":
+		prefill, ahead = max(min(r.Lag, mostLag), 0), "rollout.lag"
 	}
 	if open := (prefill + 1) * max(min(r.BatchProblems, mostProblems), 0); open > mostOpen {
-		v.want(false, "rollout.batch_problems", fmt.Sprintf("times (rollout.prefill + 1) must be at most %d groups in flight, they are %d", mostOpen, open), r.BatchProblems)
+		v.want(false, "rollout.batch_problems", fmt.Sprintf("times (%s + 1) must be at most %d groups in flight, they are %d", ahead, mostOpen, open), r.BatchProblems)
 	}
 	v.oneOf("rollout.staleness_policy", r.StalenessPolicy, "drop", "wait", "cancel_early")
 	atLeast(v, "rollout.fault_window", r.FaultWindow, 1)

@@ -154,6 +154,9 @@ func (l *loop) step(t int) error {
 	if err := l.awaitValidation(); err != nil {
 		return err
 	}
+	if err := l.awaitLag(t); err != nil {
+		return err
+	}
 	l.enter("publish the version")
 	if _, err := contract.PublishVersionActivity.Do(control(l.ctx, l.spec.Timeouts, fmt.Sprintf("publish version %d", t)),
 		contract.PublishRequest{RunKey: l.spec.RunKey, Version: t, Digest: result.WeightsDigest}); err != nil {
@@ -230,7 +233,11 @@ func (l *loop) collect(t int) ([]contract.OpenGroup, error) {
 			continue
 		}
 		wait := l.spec.Policy == contract.PolicyWait && t < l.last() // after the last step nothing can be too old
-		if batch := choose(l.st.Open, t, l.spec.BatchProblems, l.threshold(), wait); batch != nil {
+		if l.spec.Lag > 0 {
+			if batch := oldest(l.st.Open, l.spec.BatchProblems); batch != nil {
+				return batch, nil
+			}
+		} else if batch := choose(l.st.Open, t, l.spec.BatchProblems, l.threshold(), wait); batch != nil {
 			return batch, nil
 		}
 		seen := l.changed

@@ -113,8 +113,10 @@ type RunSpec struct {
 	Seed          uint64 `json:"seed"`
 	GroupSize     int    `json:"group_size"`
 	BatchProblems int    `json:"batch_problems"`
-	Prefill       int    `json:"prefill"`   // batches; 0 in sync mode
-	Threshold     int    `json:"threshold"` // off-policy threshold, steps
+	Prefill       int    `json:"prefill"` // batches; in sync mode the lag
+	// Lag, in sync mode, is the age in versions that every batch has; see TrainLoop.
+	Lag       int `json:"lag,omitempty"`
+	Threshold int `json:"threshold"` // off-policy threshold, steps
 	// Policy says what becomes of groups that are too old: PolicyDrop (also ""), PolicyWait or PolicyCancelEarly.
 	Policy string `json:"policy,omitempty"`
 	// FaultLimit groups may be lost to infrastructure faults within FaultWindow steps; more do FaultAction: pause or fail. 0 in runs of
