@@ -47,6 +47,10 @@ func (c *Control) Register(r contract.Registry) {
 	contract.RecordEventActivity.Register(r, guard(c.Notes, c.recordEvent))
 	contract.ApplyRetentionActivity.Register(r, guard(c.Notes, c.retain))
 	contract.WriteReportActivity.Register(r, guard(c.Notes, c.writeReport))
+	contract.OpenStudyActivity.Register(r, guard(c.Notes, c.openStudy))
+	contract.PrepareStudyRunActivity.Register(r, guard(c.Notes, c.prepareStudyRun))
+	contract.CollectStudyRunActivity.Register(r, guard(c.Notes, c.collectStudyRun))
+	contract.SummarizeStudyActivity.Register(r, guard(c.Notes, c.summarizeStudy))
 }
 
 func (c *Control) store() artifact.Store { return c.Runs.Store }

@@ -23,6 +23,7 @@ func Register(r Registry) {
 		{contract.RolloutGroup, RolloutGroup},
 		{contract.Validate, Validate},
 		{contract.ExportModel, ExportModel},
+		{contract.Study, Study},
 	} {
 		r.RegisterWorkflowWithOptions(w.fn, workflow.RegisterOptions{Name: w.name})
 	}

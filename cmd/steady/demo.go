@@ -195,7 +195,7 @@ func watch(ctx context.Context, l *local, run client.WorkflowRun, display *ui.Di
 	ended := make(chan end, 1)
 	go func() {
 		var e end
-		e.out, e.err = await(ctx, run, func(err error) {
+		e.out, e.err = await[contract.RunOutput](ctx, run, func(err error) {
 			display.Event("the Temporal server does not answer (%v): waiting for it", err)
 		})
 		ended <- e
@@ -221,9 +221,9 @@ func watch(ctx context.Context, l *local, run client.WorkflowRun, display *ui.Di
 
 // await returns how the run ended. A call that the server did not answer says nothing about the run, which goes on: it is
 // told, and made again after a second.
-func await(ctx context.Context, run client.WorkflowRun, tell func(error)) (contract.RunOutput, error) {
+func await[Out any](ctx context.Context, run client.WorkflowRun, tell func(error)) (Out, error) {
 	for {
-		var out contract.RunOutput
+		var out Out
 		err := run.Get(ctx, &out)
 		if err == nil || !unanswered(err) || ctx.Err() != nil {
 			return out, err

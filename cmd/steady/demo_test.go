@@ -91,7 +91,7 @@ func TestAwait_asksAgainWhenTheServerDoesNotAnswer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			run, told := &answers{errs: []error{c.err}}, 0
-			out, err := await(t.Context(), run, func(error) { told++ })
+			out, err := await[contract.RunOutput](t.Context(), run, func(error) { told++ })
 			switch {
 			case c.again && (err != nil || out.Step != 6 || told != 1):
 				t.Errorf("got %+v, %v after %d reports; want to ask again", out, err, told)
@@ -103,7 +103,7 @@ func TestAwait_asksAgainWhenTheServerDoesNotAnswer(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	run := &answers{errs: []error{context.Canceled}}
-	if _, err := await(ctx, run, func(error) {}); !errors.Is(err, context.Canceled) || run.asks != 1 {
+	if _, err := await[contract.RunOutput](ctx, run, func(error) {}); !errors.Is(err, context.Canceled) || run.asks != 1 {
 		t.Errorf("interrupted: got %v after %d questions, want the context's error after one", err, run.asks)
 	}
 }

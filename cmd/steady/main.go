@@ -49,6 +49,7 @@ type cli struct {
 	Trajectory   trajectoryCmd   `cmd:"" help:"Print and export trajectories of a run."`
 	VerifyExport verifyExportCmd `cmd:"" help:"Verify an exported model against its certificate."`
 	Report       reportCmd       `cmd:"" help:"Render the report of a run."`
+	Study        studyCmd        `cmd:"" help:"Compare configurations: arms and seeds, paired differences with intervals, a table and a picture."`
 	Simulate     simulateCmd     `cmd:"" help:"Plan a run: its workflows in virtual time with a model of the machines."`
 	Ledger       ledgerCmd       `cmd:"" help:"Print and check the ledger of a run."`
 	Version      versionCmd      `cmd:"" help:"Print the version."`

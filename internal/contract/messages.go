@@ -22,6 +22,10 @@ var (
 	RecordEventActivity         = Activity[EventRequest, Done]{"RecordEvent"}
 	ApplyRetentionActivity      = Activity[RetentionRequest, Done]{"ApplyRetention"}
 	WriteReportActivity         = Activity[ReportRequest, ReportResult]{"WriteReport"}
+	OpenStudyActivity           = Activity[OpenStudyRequest, StudySpec]{"OpenStudy"}
+	PrepareStudyRunActivity     = Activity[StudyRunRequest, PreparedRun]{"PrepareStudyRun"}
+	CollectStudyRunActivity     = Activity[CollectStudyRunRequest, CollectedRun]{"CollectStudyRun"}
+	SummarizeStudyActivity      = Activity[SummarizeStudyRequest, StudyOutput]{"SummarizeStudy"}
 
 	// QueueData.
 	PlanDatasetActivity   = Activity[PlanDatasetRequest, PlanDatasetResult]{"PlanDataset"}

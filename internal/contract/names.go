@@ -34,6 +34,7 @@ const (
 	RolloutGroup   = "RolloutGroup"
 	Validate       = "Validate"
 	ExportModel    = "ExportModel"
+	Study          = "Study"
 )
 
 // DatasetID is the id of the workflow that prepares the data of a run.
