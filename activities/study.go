@@ -61,7 +61,9 @@ func (c *Control) openStudy(ctx context.Context, q contract.OpenStudyRequest, _ 
 
 // ownStudy writes the record of the study, or checks that it is of the same definition.
 func (c *Control) ownStudy(ctx context.Context, def *config.Study) error {
-	text, err := def.JSON()
+	same := *def
+	same.Parallel = 1 // changes no result
+	text, err := same.JSON()
 	if err != nil {
 		return err
 	}

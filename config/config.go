@@ -71,6 +71,7 @@ type Rollout struct {
 	MaxTotal           int      `json:"max_total" doc:"Longest trajectory."`
 	ToolOutputLimit    int      `json:"tool_output_limit" doc:"Characters of a tool's output shown to the model; more is cut in the middle."`
 	Temperature        float64  `json:"temperature" doc:"Sampling temperature of training trajectories."`
+	Precision          string   `json:"precision" doc:"Arithmetic of the sampler of training trajectories and validations: fp32, bf16 (what layers compute is rounded, logits included) or int8 (the matrices of the layers are rounded). What is recorded of a token is that of the rounded model. The trainer and the validation of the export stay as they are. engine.backend cpu only."`
 	TopKRecord         int      `json:"top_k_record" doc:"Most probable tokens recorded with each sampled token. A recording width, never a truncation of sampling."`
 	FlushInterval      Duration `json:"flush_interval" doc:"How often unfinished trajectories are written to the store."`
 	Thinking           bool     `json:"thinking" doc:"Prompt the model in thinking mode."`

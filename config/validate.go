@@ -203,6 +203,9 @@ func (c *Config) checkRollout(v *checker) {
 		fmt.Sprintf("must be more than max_prompt (%d) and at most max_prompt + max_response (%d)", r.MaxPrompt, r.MaxPrompt+r.MaxResponse), r.MaxTotal)
 	atLeast(v, "rollout.tool_output_limit", r.ToolOutputLimit, 1)
 	temperature(v, "rollout.temperature", r.Temperature)
+	v.oneOf("rollout.precision", r.Precision, "fp32", "bf16", "int8")
+	v.want(r.Precision == "fp32" || c.Engine.Backend == "cpu", "rollout.precision",
+		fmt.Sprintf("must be fp32 for engine.backend %s: only the engine cpu has others", c.Engine.Backend), r.Precision)
 	atLeast(v, "rollout.top_k_record", r.TopKRecord, 0)
 	atLeast(v, "rollout.flush_interval", r.FlushInterval, Duration(100_000_000))
 	temperature(v, "validation.temperature", c.Validation.Temperature)

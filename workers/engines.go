@@ -3,7 +3,9 @@ package workers
 import (
 	"context"
 
+	"github.com/steadyrl/steady/activities"
 	"github.com/steadyrl/steady/internal/artifact"
+	"github.com/steadyrl/steady/internal/contract"
 	"github.com/steadyrl/steady/internal/engine"
 	"github.com/steadyrl/steady/internal/engine/cpu"
 	"github.com/steadyrl/steady/internal/engine/cpu/kernel"
@@ -24,6 +26,8 @@ type (
 type factory struct {
 	about   string // backend, and what decides about its speed
 	sampler func(model.Config) (engine.Sampler, error)
+	// narrow makes a sampler of another precision than fp32; nil for an engine that has none.
+	narrow  func(c model.Config, precision string) (engine.Sampler, error)
 	trainer func(model.Config, *model.Weights) (engine.Trainer, error)
 	// probe makes an engine that scores one short prompt at a time; nil for sampler.
 	probe func(model.Config) (engine.Sampler, error)
@@ -51,6 +55,11 @@ func engines(o Options) (factory, error) {
 			about:   "cpu, kernels " + kernel.Best().String(),
 			sampler: func(c model.Config) (engine.Sampler, error) { return cpu.NewSampler(c, opts) },
 			trainer: func(c model.Config, w *model.Weights) (engine.Trainer, error) { return cpu.NewTrainer(c, w, opts) },
+			narrow: func(c model.Config, precision string) (engine.Sampler, error) {
+				o := opts
+				o.Precision = cpu.Precision(precision)
+				return cpu.NewSampler(c, o)
+			},
 		}, nil
 	case "ref":
 		return factory{about: "ref", sampler: ref.NewSampler, trainer: ref.NewTrainer}, nil
@@ -75,8 +84,23 @@ func Samplers(o Options) (func(model.Config) (engine.Sampler, error), error) {
 // source loads policy versions for engines.
 type source struct {
 	store artifact.Store
+	runs  *activities.Runs
 	factory
 }
+
+// precision is that of the samplers of a lineage: as configured for published versions, fp32 for the export.
+func (s source) precision(ctx context.Context, l layout, from string) (string, error) {
+	if from != "published" {
+		return fp32, nil
+	}
+	run, err := s.runs.Of(ctx, contract.RunKey(l))
+	if err != nil {
+		return "", err
+	}
+	return run.Config.Rollout.Precision, nil
+}
+
+const fp32 = "fp32"
 
 // Published implements policy.Source.
 func (s source) Published(ctx context.Context, l layout, version int) (record.Version, *model.Weights, error) {
@@ -103,6 +127,11 @@ func (s source) Published(ctx context.Context, l layout, version int) (record.Ve
 	if got := weights.Digest(w); got != info.Digest {
 		return info, nil, fault.New(fault.Corrupt, "workers.source", "version %d has digest %.12s, recorded was %.12s", version, got, info.Digest)
 	}
+	if p, err := s.precision(ctx, l, "published"); err != nil {
+		return info, nil, err
+	} else if p != fp32 { // the publisher's log-probabilities are those of another arithmetic; the digest has proved the weights
+		info.ProbeTokens, info.ProbeLogProbs = nil, nil
+	}
 	return info, w, nil
 }
 
@@ -115,5 +144,17 @@ func (s source) Exported(_ context.Context, l layout) (*model.Weights, error) {
 	return weights.LoadDir(dir)
 }
 
-// NewSampler implements policy.Source.
-func (s source) NewSampler(c model.Config) (engine.Sampler, error) { return s.sampler(c) }
+// NewSampler implements policy.Source. Errors: Invalid (the engine lacks the precision), and those of the engine.
+func (s source) NewSampler(ctx context.Context, l layout, from string, c model.Config) (engine.Sampler, error) {
+	p, err := s.precision(ctx, l, from)
+	switch {
+	case err != nil:
+		return nil, err
+	case p == fp32:
+		return s.sampler(c)
+	case s.narrow == nil:
+		return nil, fault.New(fault.Invalid, "workers.source", "run %s wants a sampler of precision %s (rollout.precision), and the engine %s has none", l.Run, p, s.about).
+			WithHint("set rollout.precision to fp32, or engine.backend to cpu")
+	}
+	return s.narrow(c, p)
+}

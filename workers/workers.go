@@ -48,7 +48,9 @@ type Options struct {
 	Python, Helper string
 	Slots          int
 	Version        string // of the binary
-	Log            *zap.Logger
+	// Runs that the process serves at once: it has as many trainers, each with a queue of its own, and an engine for each; 0 means 1.
+	Runs int
+	Log  *zap.Logger
 }
 
 // GPU says which GPU the engines of a process use, and how.
@@ -113,7 +115,7 @@ func (s *Set) start(ctx context.Context, o Options) error {
 		case RoleJudge:
 			err = s.judge(o, runs, notes)
 		case RoleTrainer:
-			err = s.trainer(ctx, o, runs, notes, factory)
+			err = s.trainers(ctx, o, runs, notes, factory)
 		case RoleStandby:
 			if !slices.Contains(o.Roles, RoleTrainer) { // else the trainer follows
 				err = s.trainer(ctx, o, runs, notes, factory)
@@ -209,7 +211,7 @@ func (s *Set) data(o Options, runs *activities.Runs, notes *activities.Notes) er
 
 func (s *Set) rollout(o Options, runs *activities.Runs, notes *activities.Notes, f factory) error {
 	host := policy.NewHost(policy.Options{
-		Store: o.Store, Source: source{store: o.Store, factory: f}, Max: f.most, ProbeTolerance: f.tolerance,
+		Store: o.Store, Source: source{store: o.Store, runs: runs, factory: f}, Max: engineCount(f.most, o.Runs), ProbeTolerance: f.tolerance,
 		OnSwap: func(l layout, version int, took time.Duration) {
 			o.Log.Debug("policy version live", zap.String("run_id", l.Run), zap.Int("policy_version", version), zap.Duration("took", took))
 		},
@@ -222,9 +224,31 @@ func (s *Set) rollout(o Options, runs *activities.Runs, notes *activities.Notes,
 	return s.add(o, contract.QueueRollout, max(o.MaxSequences, 4), func(w worker.Worker) { r.Register(w) })
 }
 
+// engineCount is how many engines a rollout host keeps; 0 leaves it to the host. Each run needs one, and its export another for a moment.
+func engineCount(most, runs int) int {
+	if runs <= 1 {
+		return most
+	}
+	return max(most, runs+1)
+}
+
 func (s *Set) judge(o Options, runs *activities.Runs, notes *activities.Notes) error {
 	j := &activities.Judge{Runs: runs, Notes: notes, Judge: s.judger, Slots: s.sandbox.Slots(), Python: s.sandbox.Level().Python.Version}
 	return s.add(o, contract.QueueJudge, 2*s.sandbox.Slots(), func(w worker.Worker) { j.Register(w) })
+}
+
+// trainers serves the role trainer, once for each run at once.
+func (s *Set) trainers(ctx context.Context, o Options, runs *activities.Runs, notes *activities.Notes, f factory) error {
+	host := o.Host
+	for i := range max(o.Runs, 1) {
+		if i > 0 {
+			o.Host = fmt.Sprintf("%s-%d", host, i+1)
+		}
+		if err := s.trainer(ctx, o, runs, notes, f); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // trainer serves the roles trainer and standby, or one of them.

@@ -150,12 +150,18 @@ type local struct {
 	store  *artifact.Files
 	set    *workers.Set
 	log    *zap.Logger
+	runs   int // at once
 	close  []func()
 }
 
 // startLocal starts the development server and all roles in this process.
 func startLocal(ctx context.Context, f serverFlags, e engineFlags, console io.Writer, event func(format string, args ...any)) (*local, error) {
-	l := &local{}
+	return startLocalFor(ctx, f, e, 1, console, event)
+}
+
+// startLocalFor is startLocal for several runs at once.
+func startLocalFor(ctx context.Context, f serverFlags, e engineFlags, runs int, console io.Writer, event func(format string, args ...any)) (*local, error) {
+	l := &local{runs: runs}
 	if err := l.start(ctx, f, e, console, event); err != nil {
 		l.stop()
 		return nil, err
@@ -214,6 +220,7 @@ func (l *local) start(ctx context.Context, f serverFlags, e engineFlags, console
 	if err != nil {
 		return err
 	}
+	o.Runs = l.runs
 	l.set, err = workers.Start(ctx, o)
 	return err
 }

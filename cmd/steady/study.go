@@ -33,11 +33,12 @@ type studyCmd struct {
 type studyRunCmd struct {
 	serverFlags
 	processFlags
-	Study string   `arg:"" help:"A bundled study, or a YAML file."`
-	Quick bool     `help:"The quick form of the study."`
-	Set   []string `help:"Assignment that all arms share, after those of the study: key=value." placeholder:"KEY=VALUE" sep:"none"`
-	Name  string   `help:"Name of the study, its workflow id; default: that of the study." placeholder:"NAME"`
-	Out   string   `help:"Directory for study.md, study.svg, study.csv and study-problems.csv." default:"study" type:"path"`
+	Study    string   `arg:"" help:"A bundled study, or a YAML file."`
+	Quick    bool     `help:"The quick form of the study."`
+	Set      []string `help:"Assignment that all arms share, after those of the study: key=value." placeholder:"KEY=VALUE" sep:"none"`
+	Parallel int      `help:"Runs at once; 0 as the study says. Results do not depend on it." default:"0"`
+	Name     string   `help:"Name of the study, its workflow id; default: that of the study." placeholder:"NAME"`
+	Out      string   `help:"Directory for study.md, study.svg, study.csv and study-problems.csv." default:"study" type:"path"`
 }
 
 // Run runs a study from start to table, or goes on where an interrupted one stopped.
@@ -64,7 +65,7 @@ func (c *studyRunCmd) Run(ctx context.Context, s *streams) error {
 	display := ui.New(os.Stdout)
 	defer display.Close()
 	display.Event("starting the Temporal server and all workers")
-	l, err := startLocal(ctx, c.serverFlags, engine, nil, display.Event)
+	l, err := startLocalFor(ctx, c.serverFlags, engine, def.Parallel, nil, display.Event)
 	if err != nil {
 		return err
 	}
@@ -100,6 +101,7 @@ func (c *studyRunCmd) definition() (*config.Study, error) {
 	}
 	def.Set = append(def.Set, c.Set...)
 	def.Name = cmp.Or(c.Name, def.Name)
+	def.Parallel = cmp.Or(c.Parallel, def.Parallel)
 	return def, nil
 }
 

@@ -19,8 +19,8 @@ type Source interface {
 	Published(ctx context.Context, l record.Layout, version int) (record.Version, *model.Weights, error)
 	// Exported returns the weights of the lineage's export, as another program would load them.
 	Exported(ctx context.Context, l record.Layout) (*model.Weights, error)
-	// NewSampler makes an engine for the model.
-	NewSampler(c model.Config) (engine.Sampler, error)
+	// NewSampler makes an engine for the model of a lineage, with the arithmetic that the lineage wants for that source of weights.
+	NewSampler(ctx context.Context, l record.Layout, from string, c model.Config) (engine.Sampler, error)
 }
 
 // Options configure a Host.
@@ -244,7 +244,7 @@ func (h *Host) load(ctx context.Context, s *slot, version int) error {
 	}
 	sampler := s.sampler
 	if sampler == nil {
-		if sampler, err = h.opts.Source.NewSampler(w.Config); err != nil {
+		if sampler, err = h.opts.Source.NewSampler(ctx, s.key.layout, s.key.source, w.Config); err != nil {
 			return err
 		}
 	}

@@ -61,7 +61,7 @@ func (s *source) Exported(context.Context, record.Layout) (*model.Weights, error
 	return &model.Weights{}, nil
 }
 
-func (s *source) NewSampler(model.Config) (engine.Sampler, error) {
+func (s *source) NewSampler(context.Context, record.Layout, string, model.Config) (engine.Sampler, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := newFake()

@@ -8,8 +8,10 @@ import (
 	"github.com/steadyrl/steady/internal/model"
 )
 
-// Options are settings that never change results.
+// Options are settings of an engine. Only Precision changes results.
 type Options struct {
+	// Precision is that of a sampler; a trainer does not look at it. Empty means FP32.
+	Precision Precision
 	// Threads is the number of goroutines that compute; 0 means GOMAXPROCS.
 	Threads int
 	// Kernels names the instruction set: avx512, avx2, go; empty means the fastest of this machine.
@@ -44,7 +46,7 @@ func newCore(cfg model.Config, opts Options, train bool, op string) (*core, erro
 	if err != nil {
 		return nil, err
 	}
-	c := &core{layout: newLayout(cfg), k: level}
+	c := &core{layout: newLayout(cfg), k: level, bf16: !train && opts.Precision == BF16}
 	c.w = newPacked(c.layout, train)
 	c.cos, c.sin = kernel.RopeTables(cfg.RopeTheta, cfg.HeadDim, cfg.MaxPosition)
 	return c, nil

@@ -17,11 +17,13 @@ type core struct {
 	k        kernel.Level
 	w        *packed
 	cos, sin []float32 // [MaxPosition, HeadDim/2]
+	bf16     bool      // see Precision; never in a trainer
 }
 
 // linear writes y [m, out] = x [m, in] W^T for parameter p; ldx and ldy are row strides.
 func (c *core) linear(y []float32, ldy int, x []float32, ldx, m, p int) {
 	c.product(y, ldy, x, ldx, m, c.params[p].out, c.params[p].in, c.w.forward[p])
+	c.narrow(y, ldy, m, c.params[p].out)
 }
 
 // linearGrad writes dx [m, in] = dy [m, out] W for parameter p.
@@ -74,6 +76,7 @@ func (c *core) normRows(y, x, rstd []float32, m, p int) {
 		rstd[i] = c.rms(row, c.cfg.Hidden)
 		c.k.Norm(y[i*c.D:][:c.D], row, c.w.rows[p], rstd[i])
 	}
+	c.narrow(y, c.D, m, c.D)
 }
 
 // heads normalises and rotates the query and key heads of one token at position pos: qk [QK] from qkv [QKV],
@@ -101,6 +104,7 @@ func (c *core) heads(qk, qkv, rstd []float32, pos, layer int) {
 		if h < c.cfg.Heads {
 			c.k.Scale(y, y, c.qScale)
 		}
+		c.narrow(y, c.HD, 1, c.HD)
 	}
 }
 
@@ -143,6 +147,7 @@ func (c *core) attend(kv keyValues, q []float32, ldq, m, pos, step int, out []fl
 		row := out[i*ldo:][:c.HD]
 		c.k.Scale(row, row, inverse[i])
 	}
+	c.narrow(out, ldo, m, c.HD)
 }
 
 // softmaxRow replaces the first n scores of a row by exponentials and the rest by zeros.
@@ -170,15 +175,18 @@ func (c *core) mlp(out, x0, attn, x1, rstd, n2, gu, h, tmp []float32, m, layer i
 	c.linear(tmp, c.D, attn, c.Q, m, c.at(layer, pOut))
 	copy(x1[:m*c.D], x0)
 	c.k.Axpy(x1[:m*c.D], tmp, 1)
+	c.narrow(x1, c.D, m, c.D)
 	c.normRows(n2, x1, rstd, m, c.at(layer, pNorm2))
 	c.linear(gu, 2*c.F, n2, c.D, m, c.at(layer, pGateUp))
 	for i := range m {
 		row := gu[i*2*c.F:]
 		c.k.SiluMul(h[i*c.F:][:c.F], row[:c.F], row[c.F:])
 	}
+	c.narrow(h, c.F, m, c.F)
 	c.linear(tmp, c.D, h, c.F, m, c.at(layer, pDown))
 	copy(out[:m*c.D], x1)
 	c.k.Axpy(out[:m*c.D], tmp, 1)
+	c.narrow(out, c.D, m, c.D)
 }
 
 // distribution is the softmax of one row of logits.

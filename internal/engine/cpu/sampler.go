@@ -19,6 +19,7 @@ const maxIdlePages = 256
 type Sampler struct {
 	*batched.Scheduler
 	core *core
+	int8 bool // see Precision
 }
 
 var _ engine.Sampler = (*Sampler)(nil)
@@ -33,6 +34,9 @@ type device struct {
 
 // NewSampler starts a sampler without weights. Close stops it. Errors: Invalid.
 func NewSampler(cfg model.Config, opts Options) (engine.Sampler, error) {
+	if err := opts.Precision.check("cpu.NewSampler"); err != nil {
+		return nil, err
+	}
 	c, err := newCore(cfg, opts, false, "cpu.NewSampler")
 	if err != nil {
 		return nil, err
@@ -41,7 +45,7 @@ func NewSampler(cfg model.Config, opts Options) (engine.Sampler, error) {
 	for range d.pool.threads {
 		d.workers = append(d.workers, newWorker(c))
 	}
-	s := &Sampler{core: c, Scheduler: batched.New(batched.Options{
+	s := &Sampler{core: c, int8: opts.Precision == INT8, Scheduler: batched.New(batched.Options{
 		Name: "cpu", Room: engine.Room{Vocab: cfg.Vocab, TopK: cfg.Vocab, Tokens: cfg.MaxPosition}, Rows: prefillRows * d.pool.threads, IdlePages: maxIdlePages,
 	})}
 	go s.Run(d)
@@ -56,6 +60,9 @@ func (s *Sampler) SetWeights(ctx context.Context, version int, w *model.Weights)
 	}
 	if err := checkWeights(s.core.cfg, w, op); err != nil {
 		return err
+	}
+	if s.int8 {
+		w = quantized(w)
 	}
 	next := newPacked(s.core.layout, false)
 	next.load(s.core.layout, w)
