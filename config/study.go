@@ -171,12 +171,22 @@ func decodeStudy(l *layer, text []byte) (*Study, error) {
 
 // JSON returns s as indented JSON: the input of the workflow Study.
 func (s *Study) JSON() ([]byte, error) {
-	data, err := json.MarshalIndent(s, "", "  ")
+	c := *s
+	c.Set, c.Seeds, c.Comparisons = list(c.Set), list(c.Seeds), list(c.Comparisons)
+	c.Quick = StudyQuick{Set: list(c.Quick.Set), Arms: list(c.Quick.Arms), Seeds: list(c.Quick.Seeds)}
+	c.Arms = list(c.Arms)
+	for i := range c.Arms {
+		c.Arms[i].Set = list(c.Arms[i].Set)
+	}
+	data, err := json.MarshalIndent(c, "", "  ")
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "config.Study", "%w", err)
 	}
 	return append(data, '\n'), nil
 }
+
+// list is a copy that is written as a list even if it is empty.
+func list[T any](x []T) []T { return append([]T{}, x...) }
 
 // QuickForm returns the quick form of s, a study of its own with the name NAME-quick. Errors: Invalid (s has none).
 func (s *Study) QuickForm() (*Study, error) {

@@ -121,7 +121,8 @@ func Analyse(p Plan, runs []record.StudyRun) *Result {
 				res.Runs = append(res.Runs, run)
 				continue
 			}
-			x := &runs[at]
+			copied := runs[at]
+			x := &copied
 			run.Run, run.Failure = x.Run, x.Failure
 			for _, pt := range x.Points {
 				run.Curve = append(run.Curve, CurvePoint{pt.Step, value(pt, p.Metric)})

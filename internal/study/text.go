@@ -17,11 +17,14 @@ func (r *Result) Tables() string {
 	}
 	rows[0] = append(rows[0], "mean", "95 % interval", "at step 0", "collapsed")
 	for _, a := range r.Arms {
-		row, collapsed := []string{a.Arm.Full()}, 0
+		row, collapsed, known := []string{a.Arm.Full()}, 0, 0
 		for _, x := range a.Runs {
 			cell := percent(x.Value)
 			if x.Value == nil {
 				cell = "none"
+			}
+			if len(x.Curve) > 0 {
+				known++
 			}
 			if len(x.Collapse) > 0 {
 				collapsed++
@@ -29,7 +32,7 @@ func (r *Result) Tables() string {
 			}
 			row = append(row, cell)
 		}
-		rows = append(rows, append(row, percent(a.Value), interval(a.Range), percent(a.Start), fmt.Sprintf("%d of %d", collapsed, len(a.Runs))))
+		rows = append(rows, append(row, percent(a.Value), interval(a.Range), percent(a.Start), fmt.Sprintf("%d of %d", collapsed, known)))
 	}
 	fmt.Fprintf(&b, "%s on the dev problems at the end of %s, in percent. † collapsed.\n\n%s", metricName(r.Plan.Metric), plural(r.All, "run"), table(rows))
 	if len(r.Differences) > 0 {
@@ -44,7 +47,7 @@ func (r *Result) Tables() string {
 				fmt.Sprintf("%d, %d, %d", d.Better, d.Worse, d.Pairs-d.Better-d.Worse), gate,
 			})
 		}
-		fmt.Fprintf(&b, "\nPaired differences, in points of percent.\n\n%s", table(rows))
+		fmt.Fprintf(&b, "\nPaired differences, in percentage points.\n\n%s", table(rows))
 	}
 	if notes := r.notes(); len(notes) > 0 {
 		b.WriteString("\n")
