@@ -16,7 +16,7 @@ CUDA_ENV := CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CUDA_DIR)/include -Wno-deprecated-
 export CGO_ENABLED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build build-cuda gpu kernels demo demo-model test check fmt unit e2e durability chaos replay race golden docs bench fuzz qwen3-tokenizer docker clean clean-data
+.PHONY: help setup build build-cuda gpu kernels demo study demo-model test check fmt unit e2e durability chaos replay race golden docs bench fuzz qwen3-tokenizer docker clean clean-data
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ kernels: $(BIN)/link/libcuda.a ## compile every GPU kernel with NVRTC, and run t
 
 demo: build ## the whole run on this machine, in minutes: report.html
 	$(BIN)/steady demo
+
+study: build ## Score Centering against REINFORCE at lag 4, six runs, about ten minutes on two cores: study/study.md
+	$(BIN)/steady study study-staleness --quick
 
 demo-model: build ## rebuild the weights of the demo model, bit for bit
 	$(BIN)/steady pretrain

@@ -12,6 +12,7 @@ import (
 
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/steadyrl/steady/internal/contract"
@@ -56,7 +57,8 @@ func (w *studyWorld) env(t *testing.T) *testsuite.TestWorkflowEnvironment {
 	t.Helper()
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestWorkflowEnvironment()
-	env.SetTestTimeout(20 * time.Second)
+	env.SetTestTimeout(time.Minute)
+	env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: time.Minute}) // the machine may be busy
 	env.SetStartWorkflowOptions(startOptions("st"))
 	env.RegisterWorkflowWithOptions(workflows.Study, workflow.RegisterOptions{Name: contract.Study})
 	contract.OpenStudyActivity.Register(env, func(_ context.Context, q contract.OpenStudyRequest) (contract.StudySpec, error) {

@@ -71,8 +71,8 @@ func quantizeRow(row []float32) {
 	if most == 0 {
 		return
 	}
-	scale := most / 127
 	for i, v := range row {
-		row[i] = float32(math.RoundToEven(float64(v/scale))) * scale
+		steps := math.RoundToEven(float64(v) * 127 / float64(most))
+		row[i] = float32(steps * float64(most) / 127)
 	}
 }
