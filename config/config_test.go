@@ -196,7 +196,7 @@ func TestRecipes_scTacoIsThePublishedRun(t *testing.T) {
 		GroupSize: 4, BatchProblems: 16, Prefill: 2, StalenessThreshold: 4, StalenessPolicy: "drop",
 		FaultWindow: 4, FaultShare: 0.5, FaultAction: "pause",
 		MaxTurns: 6, MaxCallsPerTurn: 1, MaxPrompt: 4096, MaxResponse: 8192, MaxTotal: 12288, ToolOutputLimit: 4096,
-		Temperature: 1, TopKRecord: 128, FlushInterval: config.Duration(2 * time.Second), Thinking: true,
+		Temperature: 1, Precision: "fp32", TopKRecord: 128, FlushInterval: config.Duration(2 * time.Second), Thinking: true,
 	}
 	want.Validation.Temperature = 0.6
 	want.Sandbox = config.Sandbox{
