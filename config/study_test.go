@@ -223,3 +223,35 @@ func TestDecodeStudy_refusesWhatIsNone(t *testing.T) {
 		t.Errorf("got %v, want NotFound with the names that there are", err)
 	}
 }
+
+// A lag below the threshold is accepted, one that the threshold or the server could not bear is not; only the engine cpu has other precisions.
+func TestValidate_lagAndPrecision(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		sets []string
+		want string // "" for accepted
+	}{
+		"the largest lag":           {[]string{"mode=sync", "rollout.lag=3"}, ""},
+		"a lag that is too large":   {[]string{"mode=sync", "rollout.lag=4"}, "rollout.lag: must be smaller than rollout.staleness_threshold (4)"},
+		"no lag, threshold of one":  {[]string{"mode=sync", "rollout.staleness_threshold=1"}, ""},
+		"as many groups as allowed": {[]string{"mode=sync", "rollout.lag=99", "rollout.staleness_threshold=100", "rollout.batch_problems=10"}, ""},
+		"more groups than allowed":  {[]string{"mode=sync", "rollout.lag=99", "rollout.staleness_threshold=100"}, "rollout.batch_problems: times (rollout.lag + 1) must be at most 1000 groups in flight, they are 1200"},
+		"bf16":                      {[]string{"rollout.precision=bf16"}, ""},
+		"int8":                      {[]string{"rollout.precision=int8"}, ""},
+		"bf16 with the oracle":      {[]string{"rollout.precision=bf16", "engine.backend=ref"}, "rollout.precision: must be fp32 for engine.backend ref: only the engine cpu has others"},
+		"int8 on a GPU":             {[]string{"rollout.precision=int8", "engine.backend=cuda"}, "rollout.precision: must be fp32 for engine.backend cuda"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, sources, err := config.Load(config.Options{Recipe: "demo", Sets: tt.sets})
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = c.Validate(sources)
+			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
