@@ -18,6 +18,7 @@ var timeReaders = map[string]string{
 	"activities/lineage.go":     "the record says for people when the lineage was opened",
 	"activities/control.go":     "the record says for people when the run began",
 	"activities/notes.go":       "events have a time for people; their names only have to differ",
+	"activities/study.go":       "the record says for people when the study began",
 	"internal/obs/logger.go":    "log lines",
 	"internal/report/number.go": "texts for people",
 	"internal/ui/display.go":    "lines for people",
