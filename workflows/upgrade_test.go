@@ -101,7 +101,9 @@ func TestReplay_bothSidesOfAChangeAreStored(t *testing.T) {
 		id, workflow string
 		versions     []int
 	}{
-		{"fill", "TrainLoop", []int{-1, 1, 2}}, {"cancel-first", "TrainLoop", []int{-1, 1}}, {"standby", "TrainLoop", []int{-1, 1}},
+		{"fill", "TrainLoop", []int{-1, 1, 2}},
+		{"cancel-first", "TrainLoop", []int{-1, 1}},
+		{"standby", "TrainLoop", []int{-1, 1}},
 		{"watch-run", "TrainRun", []int{-1, 1}},
 	} {
 		stored := map[int]int{}
