@@ -221,3 +221,28 @@ func TestRecords_surviveJSON(t *testing.T) {
 		}
 	}
 }
+
+// Studies are read by these names, and the names of two runs never meet.
+func TestStudyLayout_namesAreTheContract(t *testing.T) {
+	t.Parallel()
+	s, err := artifact.NewFiles(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := record.StudyLayout{Study: "st-1"}
+	for want, got := range map[string]string{
+		"studies/st-1/": l.Root(), "studies/st-1/study.json": l.File(), "studies/st-1/runs/sc.lag4.s18446744073709551615.json": l.Run("sc.lag4", 1<<64-1),
+		"studies/st-1/result.json": l.Result(), "studies/st-1/study.md": l.Page(), "studies/st-1/study.svg": l.Picture(),
+		"studies/st-1/study.csv": l.Curves(), "studies/st-1/study-problems.csv": l.Pairs(),
+	} {
+		if got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+		if _, err := s.Path(strings.TrimSuffix(got, "/")); err != nil {
+			t.Error(err)
+		}
+	}
+	if a, b := l.Run("a.s1", 2), l.Run("a", 12); a == b {
+		t.Errorf("two runs have the name %s", a)
+	}
+}
