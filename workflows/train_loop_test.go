@@ -215,7 +215,10 @@ func newLoopEnv(t *testing.T, w *world, group func(ctx workflow.Context, in cont
 			return w.deaf
 		}).Maybe()
 	env.OnRequestCancelExternalWorkflow(mockAny, mockAny, mockAny).Return(nil).Maybe()
-	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{&cancelWatch{w: w}}})
+	env.SetWorkerOptions(worker.Options{
+		Interceptors:             []interceptor.WorkerInterceptor{&cancelWatch{w: w}},
+		DeadlockDetectionTimeout: time.Minute, // the machine may be busy
+	})
 	return env
 }
 

@@ -80,7 +80,7 @@ func (c *studyRunCmd) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return fault.New(fault.Lost, "study", "start the study: %w", err)
 	}
-	display.Event("study %s: %d arms, %d seeds, %d runs", def.Name, len(def.Arms), len(def.Seeds), len(runs))
+	display.Event("study %s: arms x seeds are %d x %d, so %d runs", def.Name, len(def.Arms), len(def.Seeds), len(runs))
 	if err := watchStudy(ctx, l, run, display); err != nil {
 		return studyError(ctx, def.Name, err)
 	}

@@ -77,7 +77,8 @@ func (r *Result) Picture() string {
 		}
 	}
 	for i, name := range panels {
-		r.panel(p, name, labels, float64(i%columns*panelWidth), legend+float64(i/columns*panelHeight), max(last, 1))
+		wide := width / float64(columns)
+		r.panel(p, name, labels, float64(i%columns)*wide, legend+float64(i/columns*panelHeight), wide, max(last, 1))
 	}
 	if len(r.Differences) > 0 {
 		r.forest(p, forest+10, width)
@@ -86,8 +87,8 @@ func (r *Result) Picture() string {
 	return p.b.String()
 }
 
-func (r *Result) panel(p *picture, name string, labels []string, x0, y0 float64, last int) {
-	w, h := float64(panelWidth-panelLeft-panelRight), float64(panelHeight-panelTop-panelBottom)
+func (r *Result) panel(p *picture, name string, labels []string, x0, y0, wide float64, last int) {
+	w, h := wide-panelLeft-panelRight, float64(panelHeight-panelTop-panelBottom)
 	x := func(step int) float64 { return x0 + panelLeft + w*float64(step)/float64(last) }
 	y := func(v float64) float64 { return y0 + panelTop + h*(1-v) }
 	title := metricName(r.Plan.Metric) + ", %"
