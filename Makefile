@@ -16,7 +16,7 @@ CUDA_ENV := CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CUDA_DIR)/include -Wno-deprecated-
 export CGO_ENABLED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build build-cuda gpu kernels demo study demo-model test check fmt unit e2e durability chaos replay race golden docs bench fuzz qwen3-tokenizer docker clean clean-data
+.PHONY: help setup build build-cuda gpu kernels demo study demo-model test check fmt unit e2e durability chaos test-s3 replay race golden docs bench fuzz qwen3-tokenizer docker clean clean-data
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -93,6 +93,10 @@ durability: ## kill, crash and cut off the processes of a run at chosen and at r
 chaos: build ## durability in full: every crash point, FAULTS=200 random faults; SEED=N repeats a plan
 	STEADY_CHAOS_FULL=1 STEADY_CHAOS_FAULTS=$(FAULTS) STEADY_CHAOS_SEED=$(SEED) $(GO) test -tags durability -count=1 -v -timeout 6h ./test/durability
 
+test-s3: ## the artifact store in a bucket on a real server, Versity Gateway, which is built first (minutes)
+	@$(STAGE) versitygw $(GO) build -C tools/s3 -o $(CURDIR)/.tools/versitygw github.com/versity/versitygw/cmd/versitygw
+	STEADY_TEST_VERSITYGW=$(CURDIR)/.tools/versitygw $(GO) test -count=1 -run TestServer -v ./internal/artifact/bucket
+
 replay: ## stored workflow histories against the code
 	$(GO) test -count=1 -run Replay ./workflows/...
 
@@ -114,8 +118,9 @@ fuzz: ## the configuration reader, one minute
 qwen3-tokenizer: ## fetch Qwen3's tokenizer.json, so that its golden tests do not skip (npm)
 	scripts/qwen3-tokenizer
 
-docker: ## the CPU image
+docker: ## the images of CPU and GPU workers
 	docker build -f docker/Dockerfile -t steady:cpu .
+	docker build -f docker/cuda.Dockerfile -t steady:cuda .
 
 clean: ## remove what was built; runs in .steady stay
 	rm -rf $(BIN) .tools report.html

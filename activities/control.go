@@ -220,11 +220,7 @@ func FindParent(ctx context.Context, s artifact.Store, cfg *config.Config) (*rec
 			return nil, fault.New(fault.NotFound, "StartRun", "%s", place.what).WithHint("name a run of the same artifact store, and one of its lineages; the first is l0")
 		}
 	}
-	dir, err := s.Path(l.Checkpoints())
-	if err != nil {
-		return nil, err
-	}
-	steps, err := learner.Checkpoints(dir)
+	steps, err := learner.Checkpoints(ctx, s, l)
 	if err != nil {
 		return nil, err
 	}

@@ -38,9 +38,11 @@ func (d *Data) Register(w contract.Registry) {
 // prepared is the store directory of a data set; its unfinished work lies beside it.
 func prepared(key string) string { return "datasets/" + key }
 
+func unfinished(key string) string { return prepared(key) + ".work" }
+
 // work opens the unfinished work on a data set.
 func (d *Data) work(key string) (*dataset.Work, error) {
-	dir, err := d.Runs.Store.Path(prepared(key) + ".work")
+	dir, err := d.Runs.Store.Path(unfinished(key))
 	if err != nil {
 		return nil, err
 	}
@@ -136,11 +138,18 @@ func (d *Data) shard(ctx context.Context, q contract.PrepareShardRequest, b *Bea
 	if err != nil {
 		return contract.PrepareShardResult{}, err
 	}
+	var done dataset.Input
+	if _, err := artifact.GetJSON(ctx, d.Runs.Store, unfinished(q.Key)+"/"+dataset.ShardFile(q.Shard), &done); err == nil || !fault.Is(err, fault.NotFound) {
+		return contract.PrepareShardResult{Rows: done.Rows}, err
+	}
 	w, err := d.work(q.Key)
 	if err != nil {
 		return contract.PrepareShardResult{}, err
 	}
 	if in, err := w.Done(ctx, q.Shard); err == nil || !fault.Is(err, fault.NotFound) {
+		if err == nil {
+			err = d.share(ctx, q.Key, q.Shard, in)
+		}
 		return contract.PrepareShardResult{Rows: in.Rows}, err
 	}
 	recipe, err := d.recipe(run)
@@ -157,7 +166,41 @@ func (d *Data) shard(ctx context.Context, q contract.PrepareShardRequest, b *Bea
 	if err == nil {
 		in, err = recipe.Shard(ctx, w, q.Shard, in, r, func(rows int) { b.Say("%s: %d rows", name, rows) })
 	}
+	if err == nil {
+		err = d.share(ctx, q.Key, q.Shard, in)
+	}
 	return contract.PrepareShardResult{Rows: in.Rows}, err
+}
+
+// share puts a finished shard into the store, where it lies already if the store is one of files. Its record comes last.
+func (d *Data) share(ctx context.Context, key string, shard int, in dataset.Input) error {
+	if in.Rows > 0 {
+		err := d.Runs.Store.Build(ctx, unfinished(key)+"/"+dataset.ShardDir(shard), func(string) error { return nil })
+		if err != nil {
+			return err
+		}
+	}
+	_, err := artifact.PutJSON(ctx, d.Runs.Store, unfinished(key)+"/"+dataset.ShardFile(shard), in)
+	return err
+}
+
+// gather brings the finished shards here, whichever host prepared them.
+func (d *Data) gather(ctx context.Context, w *dataset.Work, key string, shards int) error {
+	for i := range shards {
+		var in dataset.Input
+		if _, err := artifact.GetJSON(ctx, d.Runs.Store, unfinished(key)+"/"+dataset.ShardFile(i), &in); err != nil {
+			return err
+		}
+		if in.Rows > 0 {
+			if _, err := d.Runs.Store.Pull(ctx, unfinished(key)+"/"+dataset.ShardDir(i)); err != nil {
+				return err
+			}
+		}
+		if err := w.Adopt(ctx, i, in); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // finish deduplicates, splits and writes the data set, and records that the run uses it. Idempotence: by key; a data set that is
@@ -167,22 +210,18 @@ func (d *Data) finish(ctx context.Context, q contract.FinishDatasetRequest, _ *B
 	if err != nil {
 		return contract.DatasetResult{}, err
 	}
-	dir, err := d.Runs.Store.Path(prepared(q.Key))
-	if err != nil {
-		return contract.DatasetResult{}, err
-	}
-	set, err := dataset.Open(dir)
+	set, err := d.openSet(ctx, q.Key)
 	if fault.Is(err, fault.NotFound) {
-		if err := d.write(ctx, run, q, dir); err != nil {
-			return contract.DatasetResult{}, err
+		err = d.Runs.Store.Build(ctx, prepared(q.Key), func(dir string) error { return d.write(ctx, run, q, dir) })
+		if err == nil {
+			set, err = d.openSet(ctx, q.Key)
 		}
-		set, err = dataset.Open(dir)
 	}
 	if err != nil {
 		return contract.DatasetResult{}, err
 	}
 	// Also that of an attempt that was killed behind the data set's appearance.
-	if err := d.Runs.Store.Remove(ctx, prepared(q.Key)+".work"); err != nil {
+	if err := d.Runs.Store.Remove(ctx, unfinished(q.Key)); err != nil {
 		return contract.DatasetResult{}, err
 	}
 	crashpoint.Here("data.work.after")
@@ -200,10 +239,22 @@ func (d *Data) finish(ctx context.Context, q contract.FinishDatasetRequest, _ *B
 	return contract.DatasetResult{Dir: rec.Dir, Rows: rec.Rows, Train: rec.Train, Dev: rec.Dev}, nil
 }
 
+// openSet opens the data set of a key. Errors: NotFound, Corrupt.
+func (d *Data) openSet(ctx context.Context, key string) (*dataset.Set, error) {
+	dir, err := d.Runs.Store.Pull(ctx, prepared(key))
+	if err != nil {
+		return nil, err
+	}
+	return dataset.Open(dir)
+}
+
 // write makes the data set appear.
 func (d *Data) write(ctx context.Context, run *Run, q contract.FinishDatasetRequest, dir string) error {
 	w, err := d.work(q.Key)
 	if err != nil {
+		return err
+	}
+	if err := d.gather(ctx, w, q.Key, q.Shards); err != nil {
 		return err
 	}
 	recipe, err := d.recipe(run)

@@ -2,6 +2,7 @@ package activities
 
 import (
 	"context"
+	"io"
 	"path"
 	"strconv"
 	"strings"
@@ -23,11 +24,11 @@ func (c *Control) retain(ctx context.Context, q contract.RetentionRequest, _ *Be
 	if err != nil {
 		return contract.Done{}, err
 	}
-	dir, err := c.store().Path(run.Layout.Checkpoint(q.Step))
+	// Read from the store itself, and not from a copy: the older ones go because this one is there.
+	_, err = checkpoint.VerifyFrom(ctx, run.Layout.Checkpoint(q.Step), func(file string) (io.ReadCloser, error) {
+		return c.store().Open(ctx, path.Join(run.Layout.Checkpoint(q.Step), file))
+	})
 	if err != nil {
-		return contract.Done{}, err
-	}
-	if _, err := checkpoint.Verify(ctx, dir); err != nil {
 		return contract.Done{}, err
 	}
 	if err := c.retainWeights(ctx, run, q); err != nil {
@@ -62,11 +63,7 @@ func (c *Control) retainWeights(ctx context.Context, run *Run, q contract.Retent
 
 // retainCheckpoints keeps the newest ones, the milestones, and those that other lineages of the run began with.
 func (c *Control) retainCheckpoints(ctx context.Context, run *Run, step int) error {
-	dir, err := c.store().Path(run.Layout.Checkpoints())
-	if err != nil {
-		return err
-	}
-	steps, err := learner.Checkpoints(dir)
+	steps, err := learner.Checkpoints(ctx, c.store(), run.Layout)
 	if err != nil {
 		return err
 	}

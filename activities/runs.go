@@ -35,6 +35,8 @@ type Run struct {
 	// Parameters is the number of weights of the model.
 	Parameters int
 
+	base string // local directory of its base model
+
 	mu      sync.Mutex
 	tok     *tokenizer.Tokenizer
 	dataset *dataset.Set
@@ -69,11 +71,10 @@ func (r *Runs) Of(ctx context.Context, k contract.RunKey) (*Run, error) {
 		r.known = map[contract.RunKey]*Run{}
 	}
 	run := &Run{Config: c, Layout: l}
-	dir, err := r.Store.Path(l.Base())
-	if err != nil {
+	if run.base, err = r.Store.Pull(ctx, l.Base()); err != nil {
 		return nil, err
 	}
-	mc, err := weights.LoadConfig(dir)
+	mc, err := weights.LoadConfig(run.base)
 	if err != nil {
 		return nil, err
 	}
@@ -154,11 +155,8 @@ func (r *Runs) Tokenizer(run *Run) (*tokenizer.Tokenizer, error) {
 	if run.tok != nil {
 		return run.tok, nil
 	}
-	dir, err := r.Store.Path(run.Layout.Base())
-	if err != nil {
-		return nil, err
-	}
-	run.tok, err = tokenizer.Load(dir)
+	var err error
+	run.tok, err = tokenizer.Load(run.base)
 	return run.tok, err
 }
 
@@ -173,7 +171,7 @@ func (r *Runs) Dataset(ctx context.Context, run *Run) (*dataset.Set, error) {
 	if _, err := artifact.GetJSON(ctx, r.Store, run.Layout.Dataset(), &d); err != nil {
 		return nil, err
 	}
-	dir, err := r.Store.Path(d.Dir)
+	dir, err := r.Store.Pull(ctx, d.Dir)
 	if err != nil {
 		return nil, err
 	}

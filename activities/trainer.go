@@ -134,7 +134,7 @@ func InitialState(ctx context.Context, runs *Runs, assets Assets, l record.Layou
 		return 0, state, err
 	}
 	pl := record.Layout{Run: r.Parent.Run, Lineage: r.Parent.Lineage}
-	dir, err := runs.Store.Path(pl.Checkpoint(r.Parent.Step))
+	dir, err := runs.Store.Pull(ctx, pl.Checkpoint(r.Parent.Step))
 	if err != nil {
 		return 0, nil, err
 	}
@@ -208,25 +208,15 @@ func (t *Trainer) exportPolicy(ctx context.Context, q contract.ExportRequest, b 
 		return contract.ExportResult{}, err
 	}
 	l := run.Layout
-	var paths [3]string
-	for i, name := range []string{l.Checkpoint(q.Step), l.Base(), l.Export()} {
-		if paths[i], err = t.Runs.Store.Path(name); err != nil {
-			return contract.ExportResult{}, err
-		}
-	}
 	b.Say("export of step %d", q.Step)
-	opts := export.Options{
-		Checkpoint: paths[0], BaseModel: paths[1], Out: paths[2], ShardBytes: int64(run.Config.Export.ShardSize),
-		Run: q.Run, Step: q.Step,
-	}
-	cert, err := t.Export(ctx, opts)
+	cert, err := t.export(ctx, run, q)
 	if k := fault.KindOf(err); k == fault.Corrupt || k == fault.NotFound {
 		mended, merr := t.Host.Mend(ctx, l, q.Step)
 		if merr != nil {
 			return contract.ExportResult{}, merr
 		}
 		if mended {
-			cert, err = t.Export(ctx, opts)
+			cert, err = t.export(ctx, run, q)
 		}
 	}
 	if err != nil {
@@ -241,6 +231,25 @@ func (t *Trainer) exportPolicy(ctx context.Context, q contract.ExportRequest, b 
 		}
 	}
 	return contract.ExportResult{Dir: l.Export(), WeightsDigest: cert.WeightsDigest, Tensors: len(cert.Tensors), Bytes: cert.TotalBytes}, nil
+}
+
+// export makes the export of a step, from a local copy of its checkpoint.
+func (t *Trainer) export(ctx context.Context, run *Run, q contract.ExportRequest) (cert export.Certificate, err error) {
+	checkpoint, err := t.Runs.Store.Pull(ctx, run.Layout.Checkpoint(q.Step))
+	if err != nil {
+		return cert, err
+	}
+	base, err := t.Runs.Store.Pull(ctx, run.Layout.Base())
+	if err != nil {
+		return cert, err
+	}
+	err = t.Runs.Store.Build(ctx, run.Layout.Export(), func(dir string) error {
+		cert, err = t.Export(ctx, export.Options{
+			Checkpoint: checkpoint, BaseModel: base, Out: dir, ShardBytes: int64(run.Config.Export.ShardSize), Run: q.Run, Step: q.Step,
+		})
+		return err
+	})
+	return cert, err
 }
 
 // serving remembers which lineage a host serves.

@@ -121,7 +121,7 @@ func (assets) CopyModelFiles(ctx context.Context, s artifact.Store, l layout, di
 			return err
 		}
 	}
-	base, err := s.Path(l.Base())
+	base, err := s.Pull(ctx, l.Base())
 	if err != nil {
 		return err
 	}

@@ -112,7 +112,7 @@ func (s source) Published(ctx context.Context, l layout, version int) (record.Ve
 	if err != nil {
 		return info, nil, err
 	}
-	dir, err := s.store.Path(l.Base())
+	dir, err := s.store.Pull(ctx, l.Base())
 	if err != nil {
 		return info, nil, err
 	}
@@ -136,8 +136,8 @@ func (s source) Published(ctx context.Context, l layout, version int) (record.Ve
 }
 
 // Exported implements policy.Source.
-func (s source) Exported(_ context.Context, l layout) (*model.Weights, error) {
-	dir, err := s.store.Path(l.Export())
+func (s source) Exported(ctx context.Context, l layout) (*model.Weights, error) {
+	dir, err := s.store.Pull(ctx, l.Export())
 	if err != nil {
 		return nil, err
 	}

@@ -87,6 +87,7 @@ func Start(ctx context.Context, o Options) (*Set, error) {
 }
 
 func (s *Set) start(ctx context.Context, o Options) error {
+	restrict(&o)
 	factory, err := engines(o)
 	if err != nil {
 		return err
@@ -185,9 +186,23 @@ func listen(o Options, queue string, activitiesAtOnce int, register func(worker.
 	})
 	register(w)
 	if err := w.Start(); err != nil {
-		return nil, fault.New(fault.Lost, "workers.Start", "queue %s: %w", queue, err).WithHint("is the Temporal server reachable?")
+		return nil, cannotStart(o.Namespace, queue, err)
 	}
 	return w, nil
+}
+
+// cannotStart says why a worker gets no tasks.
+func cannotStart(namespace, queue string, err error) error {
+	const op = "workers.Start"
+	if _, ok := errors.AsType[*serviceerror.NamespaceNotFound](err); ok {
+		return fault.New(fault.Invalid, op, "the Temporal server has no namespace %q: %w", namespace, err).
+			WithHint("set TEMPORAL_NAMESPACE, or make it: temporal operator namespace create -n %s", namespace)
+	}
+	if _, ok := errors.AsType[*serviceerror.PermissionDenied](err); ok {
+		return fault.New(fault.Invalid, op, "the Temporal server refuses the namespace %q: %w", namespace, err).
+			WithHint("check TEMPORAL_NAMESPACE and TEMPORAL_API_KEY, or the rights of the client certificate")
+	}
+	return fault.New(fault.Lost, op, "queue %s: %w", queue, err).WithHint("is the Temporal server reachable?")
 }
 
 func identity(host, queue string) string { return fmt.Sprintf("%s %s", host, queue) }

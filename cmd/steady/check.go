@@ -147,7 +147,7 @@ func checkEngine(name string) error {
 
 // check looks at the flags of the development server.
 func (f serverFlags) check(ctx context.Context) error {
-	err := errors.Join(devserver.CheckPorts(f.Port, f.UIPort), checkDir("--data", f.Data))
+	err := errors.Join(devserver.CheckPorts(f.Port, f.UIPort), checkDir("--data", f.Data), f.storeFlags.check())
 	if f.Temporal != "" {
 		_, terr := devserver.Inspect(ctx, f.Temporal)
 		err = errors.Join(err, terr)

@@ -48,7 +48,7 @@ const (
 )
 
 // connect connects, and tries again for as long as wait while the server cannot be reached. What trying again does not cure (no permission,
-// a name space that is not there) ends it at once, as does the end of ctx. Errors: Lost with the exit status for a server that is
+// a name space that is not there, a certificate or a key that does not fit) ends it at once, as does the end of ctx. Errors: Lost with the exit status for a server that is
 // not reachable, and that of ctx.
 func (n connector) connect(ctx context.Context, o client.Options, wait time.Duration) (client.Client, error) {
 	address := cmp.Or(o.HostPort, client.DefaultHostPort)
@@ -61,6 +61,9 @@ func (n connector) connect(ctx context.Context, o client.Options, wait time.Dura
 		}
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
+		}
+		if perr := probe(ctx, o); perr != nil {
+			err = perr
 		}
 		left := end.Sub(n.now())
 		if !mayComeUp(err) || left <= 0 {
@@ -77,6 +80,9 @@ func (n connector) connect(ctx context.Context, o client.Options, wait time.Dura
 
 // mayComeUp reports whether err is that of a server that is not up, or not ready yet.
 func mayComeUp(err error) bool {
+	if _, _, certain := diagnose(err); certain {
+		return false
+	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return true
 	}
@@ -90,8 +96,8 @@ func unreachable(address string, waited time.Duration, err error) error {
 	if waited > 0 && mayComeUp(err) {
 		text = ", waited for " + waited.String()
 	}
-	return &exitError{exitUnreachable, fault.New(fault.Lost, "connect", "Temporal at %s does not answer%s: %w", address, text, err).
-		WithHint("start `steady dev`, or set TEMPORAL_ADDRESS")}
+	what, hint, _ := diagnose(err)
+	return &exitError{exitUnreachable, fault.New(fault.Lost, "connect", "Temporal at %s %s%s: %w", address, what, text, err).WithHint("%s", hint)}
 }
 
 // plainHeaders makes the headers of a request such that gRPC sends them. The SDK puts workflow ids into one, and gRPC refuses every call

@@ -101,7 +101,7 @@ func (d *demoCmd) check(ctx context.Context, cfg *config.Config, text []byte) er
 	if err != nil {
 		return err
 	}
-	store, err := artifact.NewFiles(filepath.Join(d.Data, "store"))
+	store, err := d.make(ctx, d.Data)
 	if err != nil {
 		return err
 	}
@@ -404,7 +404,6 @@ func (d *demoCmd) results(ctx context.Context, s *streams, l *local, id string, 
 		Name: "export", Problems: exported.Problems, Solved: m.Solved, Acc: m.Acc, PassRate: m.PassRate,
 		FormatOK: m.FormatOK, ToolUsed: m.ToolUsed, LengthCut: float64(m.LengthCut) / float64(max(exported.Problems, 1)),
 	})
-	root := l.store.Root()
 	fmt.Fprintf(s.out, "\n%s\n\n", ui.DevTable(rows))
 	fmt.Fprintf(s.out, "run        %s: %d steps, %d trajectories trained, %d groups dropped\n", id, out.Step, out.Trained, out.Drops)
 	if out.Lineage != "" {
@@ -412,7 +411,7 @@ func (d *demoCmd) results(ctx context.Context, s *streams, l *local, id string, 
 	}
 	fmt.Fprintf(s.out, "state      %s (FP32 weights and optimiser)\n", out.StateDigest)
 	fmt.Fprintf(s.out, "weights    %s (published BF16)\n", out.WeightsDigest)
-	fmt.Fprintf(s.out, "export     %s (verified; steady verify-export checks it again)\n", filepath.Join(root, filepath.FromSlash(out.Export)))
+	fmt.Fprintf(s.out, "export     %s (verified; steady verify-export checks it again)\n", l.store.Where(out.Export))
 	fmt.Fprintf(s.out, "report     %s\n", d.ReportTo)
 	fmt.Fprintf(s.out, "Web UI     %s while `steady dev --data %s` runs\n", l.server.UI(), d.Data)
 	if err := verified(ctx, l.store, lay); err != nil {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/contrib/envconfig"
 	"go.uber.org/zap"
 
 	"github.com/steadyrl/steady/internal/artifact"
@@ -71,8 +70,9 @@ func hostName() string {
 type workerCmd struct {
 	engineFlags
 	Roles string `help:"Comma-separated: control, data, rollout, judge, trainer, standby; or all, which is without standby." default:"all"`
-	Data  string `help:"Directory of the artifact store, shared by all workers of a run." default:".steady" type:"path"`
-	Name  string `help:"Name of this host; stable over restarts and unique among trainers. Default: the host name." placeholder:"NAME"`
+	Data  string `help:"Directory of the artifact store, shared by all workers of a run; with --store, of local copies." default:".steady" type:"path"`
+	storeFlags
+	Name string `help:"Name of this host; stable over restarts and unique among trainers. Default: the host name." placeholder:"NAME"`
 
 	WaitServer time.Duration `help:"How long to wait at the start for a Temporal server that does not answer; 0 does not wait." default:"5m"`
 }
@@ -84,7 +84,7 @@ func (w *workerCmd) Run(ctx context.Context, s *streams) error {
 	if w.WaitServer < 0 {
 		err = errors.Join(err, fault.New(fault.Invalid, "worker", "--wait-server %s is negative", w.WaitServer).WithHint("choose 0 or more, for example 10m"))
 	}
-	if err := errors.Join(err, w.check(ctx), checkDir("--data", w.Data)); err != nil {
+	if err := errors.Join(err, w.engineFlags.check(ctx), w.storeFlags.check(), checkDir("--data", w.Data)); err != nil {
 		return err
 	}
 	log, closeLog, err := obs.NewLogger(obs.Options{Level: w.LogLevel, Console: s.err})
@@ -92,14 +92,13 @@ func (w *workerCmd) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	defer closeLog() //nolint:errcheck // the console needs no flush
-	store, err := artifact.NewFiles(filepath.Join(w.Data, "store"))
+	store, err := w.make(ctx, w.Data)
 	if err != nil {
 		return err
 	}
-	opts, err := envconfig.LoadDefaultClientOptions()
+	opts, err := environment(time.Now())
 	if err != nil {
-		return fault.New(fault.Invalid, "worker", "Temporal configuration: %w", err).
-			WithHint("check the variables TEMPORAL_CONFIG_FILE and TEMPORAL_PROFILE, and the file that they name")
+		return err
 	}
 	opts.Logger = obs.SDKLogger(log)
 	c, err := newConnector(log).connect(ctx, opts, w.WaitServer)
@@ -119,7 +118,7 @@ func (w *workerCmd) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
-	log.Info("serving", zap.String("roles", w.Roles), zap.String("host", name), zap.String("store", store.Root()))
+	log.Info("serving", zap.String("roles", w.Roles), zap.String("host", name), zap.String("store", store.Where("")))
 	select {
 	case <-ctx.Done():
 		return set.Stop()
@@ -128,16 +127,10 @@ func (w *workerCmd) Run(ctx context.Context, s *streams) error {
 	}
 }
 
-func namespaceOf(o client.Options) string {
-	if o.Namespace == "" {
-		return client.DefaultNamespace
-	}
-	return o.Namespace
-}
-
 // serverFlags say where the development server and the data live.
 type serverFlags struct {
-	Data     string `help:"Directory of the artifact store, the server's database and logs." default:".steady" type:"path"`
+	Data string `help:"Directory of the artifact store, the server's database and logs." default:".steady" type:"path"`
+	storeFlags
 	Port     int    `help:"Port of the Temporal server." default:"7233"`
 	UIPort   int    `help:"Port of the Web UI." default:"8233"`
 	Temporal string `help:"The temporal program; default: beside steady, in .tools, or on PATH." placeholder:"PATH"`
@@ -147,7 +140,7 @@ type serverFlags struct {
 type local struct {
 	server *devserver.Server
 	client client.Client
-	store  *artifact.Files
+	store  artifact.Store
 	set    *workers.Set
 	log    *zap.Logger
 	runs   int // at once
@@ -183,7 +176,7 @@ func (l *local) start(ctx context.Context, f serverFlags, e engineFlags, console
 	}
 	l.log = log
 	l.close = append(l.close, func() { _ = closeLog() })
-	if l.store, err = artifact.NewFiles(filepath.Join(f.Data, "store")); err != nil {
+	if l.store, err = f.make(ctx, f.Data); err != nil {
 		return err
 	}
 	var attrs []devserver.Attribute
@@ -267,7 +260,7 @@ artifact store   %s
 start a run from another terminal:
   steady config print --recipe demo --json > run.json
   temporal workflow start --address %s --type TrainRun --task-queue steady --workflow-id r1 --input-file run.json
-`, l.server.Address(), l.server.UI(), l.store.Root(), l.server.Address())
+`, l.server.Address(), l.server.UI(), l.store.Where(""), l.server.Address())
 	select {
 	case <-ctx.Done():
 		return nil

@@ -9,6 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
+
+	"go.uber.org/zap"
 
 	"github.com/steadyrl/steady/config"
 	"github.com/steadyrl/steady/internal/artifact"
@@ -20,6 +23,7 @@ import (
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/ledger"
 	"github.com/steadyrl/steady/internal/model"
+	"github.com/steadyrl/steady/internal/obs"
 	"github.com/steadyrl/steady/internal/record"
 	"github.com/steadyrl/steady/internal/report"
 	"github.com/steadyrl/steady/internal/sandbox"
@@ -28,6 +32,7 @@ import (
 type doctorCmd struct {
 	serverFlags
 	Python string `help:"Python interpreter to check." placeholder:"PATH"`
+	Worker bool   `help:"Check what a worker needs: leave out the development server, connect to that of the Temporal environment if TEMPORAL_ADDRESS is set."`
 	JSON   bool   `help:"Print JSON."`
 }
 
@@ -38,6 +43,31 @@ func (d *doctorCmd) Run(ctx context.Context, s *streams) error {
 	}
 	o := doctor.Options{DataDir: d.Data, Temporal: d.Temporal, Port: d.Port, UIPort: d.UIPort}
 	o.UseSandbox(d.Python, "")
+	if o.Worker = d.Worker; o.Worker && os.Getenv("TEMPORAL_ADDRESS") != "" {
+		o.TryTemporal = func(ctx context.Context) (string, error) {
+			opts, err := environment(time.Now())
+			if err != nil {
+				return "", err
+			}
+			log := zap.NewNop()
+			opts.Logger = obs.SDKLogger(log)
+			c, err := newConnector(log).connect(ctx, opts, 0)
+			if err != nil {
+				return "", err
+			}
+			c.Close()
+			return opts.HostPort + ", namespace " + namespaceOf(opts), nil
+		}
+	}
+	if d.Store != "" {
+		o.TryStore = func(ctx context.Context) (string, error) {
+			store, err := openBucket(ctx, d.Data, d.Store, true)
+			if err != nil {
+				return "", err
+			}
+			return store.Where(""), nil
+		}
+	}
 	checks := append(doctor.Examine(ctx, o), gpuChecks()...)
 	text := []byte(doctor.Text(checks))
 	if d.JSON {
@@ -179,7 +209,8 @@ func (c *verifyExportCmd) Run(ctx context.Context, s *streams) error {
 
 // runFlags name a run in a store.
 type runFlags struct {
-	Data    string `help:"Directory of the artifact store." default:".steady" type:"path"`
+	Data string `help:"Directory of the artifact store." default:".steady" type:"path"`
+	storeFlags
 	Lineage string `help:"Lineage of the run; its first is l0, a rollback opens the next." default:"newest"`
 	Name    string `arg:"" name:"run" help:"Name of the run."`
 }
@@ -190,15 +221,15 @@ func (f runFlags) open(ctx context.Context) (artifact.Store, record.Layout, erro
 	if err := errors.Join(checkName("run", f.Name), checkName("--lineage", f.Lineage)); err != nil {
 		return nil, l, err
 	}
-	store, err := openStore(f.Data)
+	store, err := openStore(ctx, f.Data, f.Store)
 	if err != nil {
 		return nil, l, err
 	}
 	if ok, err := store.Exists(ctx, l.RunFile()); err != nil {
 		return nil, l, err
 	} else if !ok {
-		return nil, l, fault.New(fault.NotFound, "run", "no run %q in %s; there is %s", f.Name, store.Root(), listed(store, "runs")).
-			WithHint("name one of these runs, or another store with --data")
+		return nil, l, fault.New(fault.NotFound, "run", "no run %q in %s; there is %s", f.Name, store.Where(""), listed(ctx, store, "runs")).
+			WithHint("name one of these runs, or another store with --data or --store")
 	}
 	if f.Lineage == newestLineage {
 		l, err := record.Newest(ctx, store, f.Name)
@@ -207,7 +238,7 @@ func (f runFlags) open(ctx context.Context) (artifact.Store, record.Layout, erro
 	// The first lineage of a run that could not start has no file yet.
 	ok, err := store.Exists(ctx, strings.TrimSuffix(l.Root(), "/"))
 	if err == nil && !ok && f.Lineage != record.FirstLineage {
-		err = fault.New(fault.NotFound, "run", "run %s has no lineage %q; there is %s", f.Name, f.Lineage, listed(store, "runs/"+f.Name)).
+		err = fault.New(fault.NotFound, "run", "run %s has no lineage %q; there is %s", f.Name, f.Lineage, listed(ctx, store, "runs/"+f.Name)).
 			WithHint("choose one of these with --lineage")
 	}
 	return store, l, err
@@ -216,8 +247,11 @@ func (f runFlags) open(ctx context.Context) (artifact.Store, record.Layout, erro
 // newestLineage stands for the lineage that a run is in, or ended with.
 const newestLineage = "newest"
 
-// openStore opens the store of a data directory for reading; it must be there.
-func openStore(data string) (*artifact.Files, error) {
+// openStore opens a store for reading; it must be there.
+func openStore(ctx context.Context, data, address string) (artifact.Store, error) {
+	if address != "" {
+		return openBucket(ctx, data, address, true)
+	}
 	dir := filepath.Join(data, "store")
 	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
 		return nil, fault.New(fault.NotFound, "store", "there is no artifact store at %s", dir).
@@ -227,16 +261,12 @@ func openStore(data string) (*artifact.Files, error) {
 }
 
 // listed names the folders of a folder of the store.
-func listed(store *artifact.Files, name string) string {
-	dir, err := store.Path(name)
-	if err != nil {
-		return "none"
-	}
-	entries, err := os.ReadDir(dir)
+func listed(ctx context.Context, store artifact.Store, name string) string {
+	dirs, err := store.Dirs(ctx, name)
 	var names []string
-	for _, e := range entries {
-		if e.IsDir() && config.ValidRunName(e.Name()) {
-			names = append(names, e.Name())
+	for _, d := range dirs {
+		if config.ValidRunName(d) {
+			names = append(names, d)
 		}
 	}
 	if err != nil || len(names) == 0 {

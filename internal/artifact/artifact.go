@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"io"
 
 	"github.com/steadyrl/steady/internal/fault"
 )
@@ -35,10 +36,27 @@ type Store interface {
 	List(ctx context.Context, prefix string) ([]string, error)
 	// Remove deletes an object, or everything below a directory, which disappears at once; a missing one is no error.
 	Remove(ctx context.Context, name string) error
-	// Path returns the place of a name in the local file system, for objects that are directories
-	// (checkpoints, data sets, exports); who builds one there must make it appear by a rename. It is Busy while the store as a
-	// whole is away.
+	// Open returns the bytes of an object as a stream, for what is larger than memory. The caller closes it. An error while reading
+	// has a kind too; the stream is not compared with a digest.
+	Open(ctx context.Context, name string) (io.ReadCloser, error)
+	// Dirs returns the directories that lie directly in a directory, by their own names, sorted. A missing one has none.
+	Dirs(ctx context.Context, name string) ([]string, error)
+
+	// Pull returns a local directory with the files of a directory of the store (a checkpoint, a data set, an export), whole and
+	// with the right digests as far as the store knows them. The caller only reads it. A directory that is not there is NotFound, or a
+	// place where nothing is.
+	Pull(ctx context.Context, name string) (dir string, err error)
+	// Build makes a directory of files, without directories in it. build makes it at dir, whole, by a rename, or leaves there
+	// what is right already; then Build returns when it is in the store, where it appears at once.
+	Build(ctx context.Context, name string, build func(dir string) error) error
+	// Aside takes a directory out of the way that cannot be used: its name is free afterwards, its bytes stay for a person to look at. One that
+	// was set aside before may be lost. A missing one is no error.
+	Aside(ctx context.Context, name string) error
+	// Path returns the place of a name in the local file system: for scratch that is no object, and to tell a person. In a store of
+	// files the objects lie there, too. It is Busy while the store as a whole is known to be away.
 	Path(name string) (string, error)
+	// Where tells a person the place of a name, or of the whole store for ""; there is no secret in it.
+	Where(name string) string
 }
 
 // Digest returns the SHA-256 of data in hexadecimal.

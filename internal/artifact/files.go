@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -48,7 +49,7 @@ func (f *Files) Path(name string) (string, error) {
 }
 
 func (f *Files) path(name string) (string, error) {
-	if err := checkName(name); err != nil {
+	if err := CheckName(name); err != nil {
 		return "", err
 	}
 	return filepath.Join(f.root, filepath.FromSlash(name)), nil
@@ -73,6 +74,110 @@ func (f *Files) classify(op, name string, err error) error {
 		}
 	}
 	return classify(op, name, err)
+}
+
+// Where implements Store.
+func (f *Files) Where(name string) string { return filepath.Join(f.root, filepath.FromSlash(name)) }
+
+// Open implements Store.
+func (f *Files) Open(ctx context.Context, name string) (io.ReadCloser, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	p, err := f.path(name)
+	if err != nil {
+		return nil, err
+	}
+	file, err := os.Open(p)
+	if errors.Is(err, syscall.ENOTDIR) {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		return nil, f.classify("artifact.Open", name, err)
+	}
+	return &stream{file: file, f: f, name: name}, nil
+}
+
+// stream gives errors of reading their kind.
+type stream struct {
+	file *os.File
+	f    *Files
+	name string
+}
+
+func (s *stream) Read(p []byte) (int, error) {
+	n, err := s.file.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = s.f.classify("artifact.Open", s.name, err)
+	}
+	return n, err
+}
+
+func (s *stream) Close() error { return s.file.Close() }
+
+// Dirs implements Store.
+func (f *Files) Dirs(ctx context.Context, name string) ([]string, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	p, err := f.path(name)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(p) // sorted
+	if missing(err) {
+		return nil, f.away("artifact.Dirs")
+	}
+	if err != nil {
+		return nil, f.classify("artifact.Dirs", name, err)
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() && !strings.HasPrefix(e.Name(), tempPrefix) {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+// Pull implements Store: the directory itself.
+func (f *Files) Pull(ctx context.Context, name string) (string, error) {
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	return f.Path(name)
+}
+
+// Build implements Store.
+func (f *Files) Build(ctx context.Context, name string, build func(dir string) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	p, err := f.Path(name)
+	if err != nil {
+		return err
+	}
+	return build(p)
+}
+
+// Aside implements Store: the directory gets another name, with ".corrupt" at its end.
+func (f *Files) Aside(ctx context.Context, name string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	p, err := f.Path(name)
+	if err != nil {
+		return err
+	}
+	aside := p + ".corrupt"
+	err = os.RemoveAll(aside)
+	if err == nil {
+		err = os.Rename(p, aside)
+	}
+	if err != nil && !missing(err) {
+		return f.classify("artifact.Aside", name, err)
+	}
+	return nil
 }
 
 // Put implements Store.
@@ -222,7 +327,7 @@ func (f *Files) Exists(ctx context.Context, name string) (bool, error) {
 func (f *Files) List(ctx context.Context, prefix string) ([]string, error) {
 	dir := path.Dir(prefix + "x")
 	if !filepath.IsLocal(filepath.FromSlash(dir)) {
-		return nil, badName(prefix)
+		return nil, BadName(prefix)
 	}
 	var names []string
 	err := filepath.WalkDir(filepath.Join(f.root, filepath.FromSlash(dir)), func(p string, d fs.DirEntry, err error) error {
@@ -342,7 +447,8 @@ func syncDir(dir string) error {
 	return nil
 }
 
-func checkName(name string) error {
+// CheckName returns Invalid for what no object can be called.
+func CheckName(name string) error {
 	bad := name == "" || name == "." || path.Clean(name) != name || path.IsAbs(name) || strings.HasPrefix(name, "..")
 	for _, r := range name {
 		ok := r == '/' || r == '.' || r == '_' || r == '-' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
@@ -352,12 +458,13 @@ func checkName(name string) error {
 		bad = bad || strings.HasPrefix(part, tempPrefix) // would be invisible
 	}
 	if bad {
-		return badName(name)
+		return BadName(name)
 	}
 	return nil
 }
 
-func badName(name string) error {
+// BadName is the error about a name or prefix that no object can have.
+func BadName(name string) error {
 	return fault.New(fault.Invalid, "artifact.Path", "bad object name %q", name).
 		WithHint("names are relative paths of letters, digits, '.', '_' and '-'")
 }

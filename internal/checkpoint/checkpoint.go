@@ -168,7 +168,7 @@ func (c *counter) Write(p []byte) (int, error) {
 
 // Load reads and verifies a checkpoint, one file after the other. Errors: NotFound (no checkpoint in dir), Corrupt (naming the file).
 func Load(ctx context.Context, dir string) (*engine.State, Meta, error) {
-	meta, err := readMeta(dir)
+	meta, err := readMeta(dir, opener(dir))
 	if err != nil {
 		return nil, Meta{}, err
 	}
@@ -216,20 +216,30 @@ func load(ctx context.Context, dir string, meta Meta, i int) (*model.Weights, er
 
 // Verify checks the digest of every file without holding one. Errors as Load.
 func Verify(ctx context.Context, dir string) (Meta, error) {
-	meta, err := readMeta(dir)
+	return VerifyFrom(ctx, dir, opener(dir))
+}
+
+// VerifyFrom is Verify of files that open opens, wherever they lie; dir is what messages call their directory. A file that is not
+// there is an error of open that is fs.ErrNotExist.
+func VerifyFrom(ctx context.Context, dir string, open func(file string) (io.ReadCloser, error)) (Meta, error) {
+	meta, err := readMeta(dir, open)
 	if err != nil {
 		return Meta{}, err
 	}
 	for _, f := range meta.Files {
-		if err := verify(ctx, dir, f); err != nil {
+		if err := verify(ctx, dir, f, open); err != nil {
 			return Meta{}, err
 		}
 	}
 	return meta, nil
 }
 
-func verify(ctx context.Context, dir string, f FileDigest) error {
-	file, err := os.Open(filepath.Join(dir, f.Name))
+func opener(dir string) func(string) (io.ReadCloser, error) {
+	return func(file string) (io.ReadCloser, error) { return os.Open(filepath.Join(dir, file)) }
+}
+
+func verify(ctx context.Context, dir string, f FileDigest, open func(string) (io.ReadCloser, error)) error {
+	file, err := open(f.Name)
 	if err != nil {
 		return unreadable(dir, f, err)
 	}
@@ -264,9 +274,14 @@ func unreadable(dir string, f FileDigest, err error) error {
 	return classify("checkpoint.Load", err)
 }
 
-func readMeta(dir string) (Meta, error) {
+func readMeta(dir string, open func(string) (io.ReadCloser, error)) (Meta, error) {
 	const op = "checkpoint.Load"
-	data, err := os.ReadFile(filepath.Join(dir, MetaFile))
+	file, err := open(MetaFile)
+	if err != nil {
+		return Meta{}, classify(op, err)
+	}
+	data, err := io.ReadAll(file)
+	_ = file.Close() // was only read
 	if err != nil {
 		return Meta{}, classify(op, err)
 	}

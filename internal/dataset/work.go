@@ -49,13 +49,25 @@ type place struct {
 	at, n int64
 }
 
-func partName(shard int, row int64) string { return fmt.Sprintf("shard-%03d/rows-%08d", shard, row) }
-func doneName(shard int) string            { return fmt.Sprintf("shard-%03d.json", shard) }
+func partName(shard int, row int64) string { return fmt.Sprintf("%s/rows-%08d", ShardDir(shard), row) }
+
+// ShardDir is the directory of the parts of a shard in the directory of the work. A shard without rows has none.
+func ShardDir(shard int) string { return fmt.Sprintf("shard-%03d", shard) }
+
+// ShardFile is the record (Input) of a shard that was finished, in the directory of the work.
+func ShardFile(shard int) string { return ShardDir(shard) + ".json" }
+
+// Adopt takes over a shard that another process finished, whose parts lie here. Idempotence: an equal record stays. Errors: Stale (another
+// record is here).
+func (w *Work) Adopt(ctx context.Context, shard int, in Input) error {
+	_, err := artifact.PutJSON(ctx, w.files, ShardFile(shard), in)
+	return err
+}
 
 // Done returns a shard that was finished. Errors: NotFound (it was not).
 func (w *Work) Done(ctx context.Context, shard int) (Input, error) {
 	var in Input
-	_, err := artifact.GetJSON(ctx, w.files, doneName(shard), &in)
+	_, err := artifact.GetJSON(ctx, w.files, ShardFile(shard), &in)
 	return in, err
 }
 
@@ -88,7 +100,7 @@ func (w *Work) Shard(ctx context.Context, shard int, in Input, r io.ReaderAt, o 
 	}
 	in.Rows = int(rows)
 	crashpoint.Here("data.shard.before")
-	if _, err = artifact.ReplaceJSON(ctx, w.files, doneName(shard), in); err != nil {
+	if _, err = artifact.ReplaceJSON(ctx, w.files, ShardFile(shard), in); err != nil {
 		return Input{}, err
 	}
 	crashpoint.Here("data.shard.after")

@@ -147,7 +147,7 @@ func TestWork_findsDamagedParts(t *testing.T) {
 		if _, err := recipe(2).Finish(t.Context(), w, filepath.Join(base, "set"), 1); !fault.Is(err, fault.Corrupt) {
 			t.Errorf("%s: Finish says %v, want Corrupt", name, err)
 		}
-		if err := os.Remove(filepath.Join(base, doneName(0))); err != nil {
+		if err := os.Remove(filepath.Join(base, ShardFile(0))); err != nil {
 			t.Fatal(err)
 		}
 		prepare()

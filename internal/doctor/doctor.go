@@ -58,7 +58,12 @@ type Options struct {
 	FindPython func(context.Context) (Python, error)
 	// TrySandbox runs a program in the sandbox and says how it is isolated; nil leaves the check out.
 	TrySandbox func(context.Context) (string, error)
-	// Root is the root of the file system that is searched for GPU libraries; empty for "/".
+	// Worker leaves out what only the development server needs; TryTemporal then connects to the server of the environment, and nil leaves that out too.
+	Worker      bool
+	TryTemporal func(context.Context) (string, error)
+	// TryStore looks at an artifact store in a bucket and says what is there; nil leaves the check out.
+	TryStore func(context.Context) (string, error)
+	// Root is the root of the file system that is searched for GPU libraries and for what a judge should not see; empty for "/".
 	Root string
 }
 
@@ -71,6 +76,16 @@ func Examine(ctx context.Context, o Options) []Check {
 	checks = append(checks, landlock(), seccomp())
 	if o.TrySandbox != nil {
 		checks = append(checks, trySandbox(ctx, o.TrySandbox))
+	}
+	checks = append(checks, privileges(o.Root))
+	if o.TryStore != nil {
+		checks = append(checks, tryStore(ctx, o.TryStore))
+	}
+	if o.Worker {
+		if o.TryTemporal != nil {
+			checks = append(checks, tryTemporal(ctx, o.TryTemporal))
+		}
+		return append(checks, gpu(o.Root))
 	}
 	checks = append(checks, temporal(ctx, o.Temporal))
 	if o.Address == "" {

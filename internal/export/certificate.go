@@ -107,6 +107,12 @@ func ReadCertificate(dir string) (Certificate, error) {
 	if err != nil {
 		return Certificate{}, classify(op, err)
 	}
+	return ParseCertificate(data)
+}
+
+// ParseCertificate reads a certificate and checks its seal. Errors: Corrupt.
+func ParseCertificate(data []byte) (Certificate, error) {
+	const op = "export.ReadCertificate"
 	var c Certificate
 	if err := json.Unmarshal(data, &c); err != nil {
 		where := ""

@@ -3,11 +3,9 @@ package learner
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"slices"
 
 	"github.com/steadyrl/steady/internal/artifact"
-	"github.com/steadyrl/steady/internal/checkpoint"
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/record"
 )
@@ -90,11 +88,7 @@ func (h *Host) approach(ctx context.Context) error {
 // restoreAhead loads the newest checkpoint after step that verifies. Without one the state held stays, and a host that holds
 // none takes what the lineage began with. Nothing is written.
 func (h *Host) restoreAhead(ctx context.Context, step int) error {
-	dir, err := h.opts.Store.Path(h.layout.Checkpoints())
-	if err != nil {
-		return err
-	}
-	steps, err := Checkpoints(dir)
+	steps, err := Checkpoints(ctx, h.opts.Store, h.layout)
 	if err != nil {
 		return err
 	}
@@ -102,12 +96,11 @@ func (h *Host) restoreAhead(ctx context.Context, step int) error {
 		if s <= step {
 			break
 		}
-		path := filepath.Join(dir, record.StepName(s))
 		if h.trainer != nil {
 			if h.told[s] {
 				continue
 			}
-			if _, err := checkpoint.Verify(ctx, path); err != nil { // before the state held is given up
+			if err := h.verify(ctx, h.layout, s); err != nil { // before the state held is given up
 				if err := h.passOver(ctx, s, err); err != nil {
 					return err
 				}
@@ -115,7 +108,7 @@ func (h *Host) restoreAhead(ctx context.Context, step int) error {
 			}
 			h.forget()
 		}
-		state, err := h.load(ctx, path, s)
+		state, err := h.load(ctx, s)
 		if err == nil {
 			return h.install(s, state)
 		}

@@ -708,23 +708,28 @@ func TestHost_goesOnToAnotherModel(t *testing.T) {
 
 func TestCheckpoints_listsWholeOnes(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	store, err := artifact.NewFiles(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := record.Layout{Run: "r", Lineage: "l0"}
+	dir := store.Where(l.Checkpoints())
 	for _, name := range []string{"000010", "000002", "000003.corrupt", ".tmp-x", "12", "abcdef"} {
-		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := os.WriteFile(filepath.Join(dir, "000004"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got, err := learner.Checkpoints(dir)
+	got, err := learner.Checkpoints(t.Context(), store, l)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff([]int{2, 10}, got); d != "" {
 		t.Errorf("steps (-want +got):\n%s", d)
 	}
-	if got, err := learner.Checkpoints(filepath.Join(dir, "absent")); len(got) != 0 || err != nil {
+	if got, err := learner.Checkpoints(t.Context(), store, record.Layout{Run: "absent", Lineage: "l0"}); len(got) != 0 || err != nil {
 		t.Errorf("a missing directory: got %v, %v; want none", got, err)
 	}
 }

@@ -2,10 +2,7 @@ package learner
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 
@@ -68,11 +65,7 @@ func (h *Host) replay(ctx context.Context, step int) (equal bool, err error) {
 // and an older one is taken; after the oldest, the state that the lineage began with.
 func (h *Host) restore(ctx context.Context, step int) error {
 	h.forget()
-	dir, err := h.opts.Store.Path(h.layout.Checkpoints())
-	if err != nil {
-		return err
-	}
-	steps, err := Checkpoints(dir)
+	steps, err := Checkpoints(ctx, h.opts.Store, h.layout)
 	if err != nil {
 		return err
 	}
@@ -80,8 +73,7 @@ func (h *Host) restore(ctx context.Context, step int) error {
 		if s > step {
 			continue
 		}
-		path := filepath.Join(dir, record.StepName(s))
-		state, err := h.load(ctx, path, s)
+		state, err := h.load(ctx, s)
 		if err == nil {
 			return h.install(s, state)
 		}
@@ -92,10 +84,9 @@ func (h *Host) restore(ctx context.Context, step int) error {
 			Kind: string(fault.Corrupt), Where: h.opts.Name, Step: s,
 			Message: fmt.Sprintf("checkpoint %d does not verify, an older one is taken: %v", s, err),
 		})
-		aside := path + ".corrupt"
 		crashpoint.Here("trainer.aside.before")
-		if err := errors.Join(os.RemoveAll(aside), os.Rename(path, aside)); err != nil { // one that was set aside before goes
-			return fault.New(fault.Internal, "learner.restore", "set a corrupt checkpoint aside: %w", err)
+		if err := h.opts.Store.Aside(ctx, h.layout.Checkpoint(s)); err != nil { // one that was set aside before goes
+			return err
 		}
 		crashpoint.Here("trainer.aside.after")
 	}
@@ -140,7 +131,11 @@ func (h *Host) begin(ctx context.Context, step int) (int, error) {
 	return first, h.install(first, state)
 }
 
-func (h *Host) load(ctx context.Context, path string, step int) (*engine.State, error) {
+func (h *Host) load(ctx context.Context, step int) (*engine.State, error) {
+	path, err := h.opts.Store.Pull(ctx, h.layout.Checkpoint(step))
+	if err != nil {
+		return nil, err
+	}
 	state, meta, err := checkpoint.Load(ctx, path)
 	if err != nil {
 		return nil, err
@@ -218,11 +213,7 @@ func (h *Host) Save(ctx context.Context, l record.Layout, step, epoch int) (dige
 // It opens a new epoch then, so that a trainer that still works on the lineage is fenced off; it is for a lineage whose
 // training has ended. Idempotence: a checkpoint that verifies stays, and no epoch is opened.
 func (h *Host) Mend(ctx context.Context, l record.Layout, step int) (bool, error) {
-	dir, err := h.opts.Store.Path(l.Checkpoint(step))
-	if err != nil {
-		return false, err
-	}
-	if _, err := checkpoint.Verify(ctx, dir); err == nil {
+	if err := h.verify(ctx, l, step); err == nil {
 		return false, nil
 	} else if k := fault.KindOf(err); k != fault.Corrupt && k != fault.NotFound {
 		return false, err
@@ -238,16 +229,28 @@ func (h *Host) Mend(ctx context.Context, l record.Layout, step int) (bool, error
 	return true, err
 }
 
+// verify reads the checkpoint of a step as a whole.
+func (h *Host) verify(ctx context.Context, l record.Layout, step int) error {
+	dir, err := h.opts.Store.Pull(ctx, l.Checkpoint(step))
+	if err != nil {
+		return err
+	}
+	_, err = checkpoint.Verify(ctx, dir)
+	return err
+}
+
 // save writes the state held as the checkpoint of step, reads it again, and returns the state's digest.
 func (h *Host) save(ctx context.Context, step int) (string, error) {
-	dir, err := h.opts.Store.Path(h.layout.Checkpoint(step))
-	if err != nil {
-		return "", err
-	}
-	if _, err := checkpoint.Save(ctx, dir, engine.ReaderOf(h.trainer), checkpoint.Meta{Step: step, Updates: h.trainer.Steps(), Config: h.config}); err != nil {
-		return "", err
-	}
-	meta, err := checkpoint.Verify(ctx, dir)
+	var meta checkpoint.Meta
+	err := h.opts.Store.Build(ctx, h.layout.Checkpoint(step), func(dir string) error {
+		mine := checkpoint.Meta{Step: step, Updates: h.trainer.Steps(), Config: h.config}
+		if _, err := checkpoint.Save(ctx, dir, engine.ReaderOf(h.trainer), mine); err != nil {
+			return err
+		}
+		var err error
+		meta, err = checkpoint.Verify(ctx, dir)
+		return err
+	})
 	if err != nil {
 		return "", err
 	}
@@ -260,18 +263,15 @@ func (h *Host) stateDigest() (string, error) {
 	return weights.ReadStateDigest(h.config, engine.ReaderOf(h.trainer), h.trainer.Steps())
 }
 
-// Checkpoints returns the steps that have a checkpoint in dir, ascending. A missing directory has none.
-func Checkpoints(dir string) ([]int, error) {
-	entries, err := os.ReadDir(dir)
-	if os.IsNotExist(err) {
-		return nil, nil
-	}
+// Checkpoints returns the steps of a lineage that have a checkpoint, ascending.
+func Checkpoints(ctx context.Context, store artifact.Store, l record.Layout) ([]int, error) {
+	names, err := store.Dirs(ctx, l.Checkpoints())
 	if err != nil {
-		return nil, fault.New(fault.Internal, "learner.Checkpoints", "%w", err)
+		return nil, err
 	}
 	var steps []int
-	for _, e := range entries { // ReadDir sorts by name, and names have six digits
-		if s, err := strconv.Atoi(e.Name()); err == nil && e.IsDir() && len(e.Name()) == 6 {
+	for _, name := range names { // they are sorted, and have six digits
+		if s, err := strconv.Atoi(name); err == nil && len(name) == 6 {
 			steps = append(steps, s)
 		}
 	}

@@ -10,11 +10,11 @@ import (
 
 // export reads the certificate. A damaged one is shown as an export that is not verified.
 func (ld *loader) export() error {
-	dir, err := ld.store.Path(ld.l.Export())
+	data, _, err := ld.store.Get(ld.ctx, ld.l.Export()+"/"+export.CertificateFile)
 	if err != nil {
 		return err
 	}
-	c, err := export.ReadCertificate(dir)
+	c, err := export.ParseCertificate(data)
 	if fault.Is(err, fault.Corrupt) {
 		ld.d.Export = &Export{Checks: []Check{{Name: "certificate", Detail: "the certificate is damaged or was changed after it was written"}}}
 		return nil

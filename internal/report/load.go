@@ -281,8 +281,6 @@ func (ld *loader) places() {
 		if !c.there {
 			continue
 		}
-		if p, err := ld.store.Path(c.name); err == nil {
-			ld.d.Places = append(ld.d.Places, Place{c.what, p})
-		}
+		ld.d.Places = append(ld.d.Places, Place{c.what, ld.store.Where(c.name)})
 	}
 }

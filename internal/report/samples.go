@@ -41,7 +41,7 @@ func (ld *loader) samples() error {
 	if len(steps) == 0 {
 		return absent("trajectory")
 	}
-	dir, err := ld.store.Path(ld.l.Base())
+	dir, err := ld.store.Pull(ld.ctx, ld.l.Base())
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ type Run struct {
 // Open reads the tokenizer and the ledger of a lineage. Errors: those of the store, Invalid (no tokenizer was kept),
 // Corrupt (a broken ledger record).
 func Open(ctx context.Context, s artifact.Store, l record.Layout) (*Run, error) {
-	dir, err := s.Path(l.Base())
+	dir, err := s.Pull(ctx, l.Base())
 	if err != nil {
 		return nil, err
 	}

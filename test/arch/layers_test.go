@@ -27,6 +27,7 @@ const (
 	sdk  = "go.temporal.io/sdk/..."
 	zap  = "go.uber.org/zap"
 	yaml = "go.yaml.in/yaml/v4"
+	aws  = "github.com/aws/aws-sdk-go-v2/..."
 )
 
 var rules = []rule{
@@ -85,6 +86,12 @@ var rules = []rule{
 		},
 		ban: []string{yaml},
 		why: "there is one configuration language and one reader of it",
+	},
+	{
+		from:   []string{"./..."},
+		except: []string{"./internal/artifact/bucket", "./cmd/...", "./test/..."},
+		ban:    []string{aws},
+		why:    "one package knows the protocol of buckets; commands choose it, everybody else has artifact.Store",
 	},
 	{
 		from: []string{"./internal/crashpoint", "./internal/durable", "./internal/fault", "./internal/rng", "./internal/ui"},

@@ -26,8 +26,18 @@ type compose struct {
 		Volumes    []string       `yaml:"volumes"`
 		Ports      []string       `yaml:"ports"`
 		Profiles   []string       `yaml:"profiles"`
+		Networks   []string       `yaml:"networks"`
+		ReadOnly   bool           `yaml:"read_only"`
+		CapDrop    []string       `yaml:"cap_drop"`
+		Security   []string       `yaml:"security_opt"`
+		Build      struct {
+			Dockerfile string `yaml:"dockerfile"`
+		} `yaml:"build"`
 	} `yaml:"services"`
-	Volumes map[string]any `yaml:"volumes"`
+	Volumes  map[string]any `yaml:"volumes"`
+	Networks map[string]struct {
+		Internal bool `yaml:"internal"`
+	} `yaml:"networks"`
 }
 
 func readFile(t *testing.T, name string) string {
@@ -61,6 +71,22 @@ func TestCompose_agreesWithTheProgram(t *testing.T) {
 			if _, ok := c.Volumes[from]; !ok && !strings.HasPrefix(from, "./") {
 				t.Errorf("service %s mounts %s, which is not declared", name, from)
 			}
+			if strings.HasPrefix(from, "./") && !comesWithMetrics(from) {
+				if _, err := os.Stat("../../docker/" + from); err != nil {
+					t.Errorf("service %s mounts a file that is not there: %v", name, err)
+				}
+			}
+		}
+		if len(s.Networks) == 0 {
+			t.Errorf("service %s is in the default network", name)
+		}
+		for _, n := range s.Networks {
+			if _, ok := c.Networks[n]; !ok {
+				t.Errorf("service %s is in the network %s, which is not declared", name, n)
+			}
+		}
+		if len(s.Ports) > 0 && !slices.Contains(s.Networks, "outside") {
+			t.Errorf("service %s publishes a port from internal networks", name)
 		}
 		for _, p := range s.Ports {
 			if !strings.HasPrefix(p, "127.0.0.1:") {
@@ -72,6 +98,12 @@ func TestCompose_agreesWithTheProgram(t *testing.T) {
 				t.Errorf("service %s takes %q, want a pinned version", name, s.Image)
 			}
 			continue
+		}
+		if !s.ReadOnly || !slices.Equal(s.CapDrop, []string{"ALL"}) || !slices.Contains(s.Security, "no-new-privileges:true") {
+			t.Errorf("service %s has rights that it does not need: read_only %v, cap_drop %q, security_opt %q", name, s.ReadOnly, s.CapDrop, s.Security)
+		}
+		if _, err := os.Stat("../../" + s.Build.Dockerfile); err != nil || strings.Contains(s.Build.Dockerfile, "cuda") != (s.Image == "steady:cuda") {
+			t.Errorf("service %s builds %s from %q: %v", name, s.Image, s.Build.Dockerfile, err)
 		}
 		flags := map[string]string{}
 		for i := 1; i+1 < len(s.Command); i += 2 {
@@ -87,6 +119,19 @@ func TestCompose_agreesWithTheProgram(t *testing.T) {
 		roles, err := workers.ParseRoles(flags["--roles"])
 		if err != nil {
 			t.Errorf("service %s: %v", name, err)
+		}
+		if gpu := flags["--engine"] == "cuda"; gpu || slices.Contains(s.Profiles, "gpu") {
+			if !gpu || !slices.Equal(s.Profiles, []string{"gpu"}) || s.Image != "steady:cuda" {
+				t.Errorf("service %s: engine %q, profiles %q and image %s do not belong together", name, flags["--engine"], s.Profiles, s.Image)
+			}
+			continue
+		}
+		if slices.Equal(roles, []workers.Role{workers.RoleJudge}) {
+			for _, n := range s.Networks {
+				if !c.Networks[n].Internal {
+					t.Errorf("service %s reaches the network %s", name, n)
+				}
+			}
 		}
 		if slices.Contains(roles, workers.RoleStandby) {
 			if !slices.Equal(s.Profiles, []string{string(workers.RoleStandby)}) {
@@ -108,6 +153,36 @@ func TestCompose_agreesWithTheProgram(t *testing.T) {
 	for _, a := range contract.SearchAttributes() {
 		if want := fmt.Sprintf("%s=%s", a.Name, a.Type); !regexp.MustCompile(`\b` + want + `\b`).MatchString(text) {
 			t.Errorf("the search attribute %s is not made", want)
+		}
+	}
+}
+
+// comesWithMetrics names the files of Prometheus and Grafana while they are not in the tree.
+func comesWithMetrics(name string) bool {
+	_, err := os.Stat("../../docker/prometheus")
+	return os.IsNotExist(err) && slices.Contains([]string{"./prometheus", "./grafana/provisioning", "./grafana/dashboards"}, name)
+}
+
+// Nothing in the images runs as root, and what they take is pinned.
+func TestDockerfiles_runAsAUserFromPinnedImages(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"docker/Dockerfile", "docker/cuda.Dockerfile"} {
+		text := readFile(t, name)
+		if !strings.Contains(text, "useradd --create-home --uid 10001 ") || !regexp.MustCompile(`(?m)^USER 10001:10001$`).MatchString(text) {
+			t.Errorf("%s does not run as the user 10001 that it makes", name)
+		}
+		stages := []string{}
+		for _, m := range regexp.MustCompile(`(?m)^FROM (\S+)(?: AS (\S+))?$`).FindAllStringSubmatch(text, -1) {
+			_, tag, ok := strings.Cut(m[1], ":")
+			if !slices.Contains(stages, m[1]) && (!ok || tag == "latest") {
+				t.Errorf("%s: %s is not pinned", name, m[1])
+			}
+			stages = append(stages, m[2])
+		}
+		for _, dir := range []string{"/data", "/cache"} {
+			if !regexp.MustCompile(`install -d -o steady -g steady [^\n]*` + dir + `\b`).MatchString(text) {
+				t.Errorf("%s: %s does not belong to the user", name, dir)
+			}
 		}
 	}
 }

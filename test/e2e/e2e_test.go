@@ -30,20 +30,30 @@ type site struct {
 	steady  string
 	cli     string
 	port    int
+	args    []string
 	process *testutil.Process
 }
 
-func open(t *testing.T) *site {
+// open starts `steady dev`, with more flags if there are any.
+func open(t *testing.T, more ...string) *site {
 	t.Helper()
 	s := &site{t: t, dir: t.TempDir(), steady: testutil.Binary(t, "steady"), cli: testutil.Binary(t, "temporal"), port: testutil.FreePort(t)}
-	s.process = testutil.Start(t, s.steady, "dev", "--data", s.data(), "--port", strconv.Itoa(s.port), "--ui-port", strconv.Itoa(testutil.FreePort(t)))
+	s.args = append([]string{"dev", "--data", s.data(), "--port", strconv.Itoa(s.port), "--ui-port", strconv.Itoa(testutil.FreePort(t))}, more...)
+	s.begin()
+	return s
+}
+
+// begin starts the process, or starts it again.
+func (s *site) begin() {
+	t := s.t
+	t.Helper()
+	s.process = testutil.Start(t, s.steady, s.args...)
 	testutil.Eventually(t, 2*time.Minute, "steady dev says how to start a run", func() bool {
 		return s.process.Ended() || strings.Contains(s.process.Output(), "start a run")
 	})
 	if s.process.Ended() {
 		t.Fatalf("steady dev ended:\n%s", s.process.Output())
 	}
-	return s
 }
 
 func (s *site) data() string { return filepath.Join(s.dir, "data") }

@@ -6,6 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -38,6 +43,10 @@ func Run(t *testing.T, open Factory) {
 		{"a name is an object or a directory, not both", objectOrDirectory},
 		{"fetch verifies digest and size", fetch},
 		{"JSON of another shape is corrupt", jsonShape},
+		{"a directory appears whole and is pulled", directories},
+		{"a directory that is built again is kept or replaced", rebuilt},
+		{"a directory that was set aside leaves its name free", aside},
+		{"an object is read as a stream", streams},
 		{"a cancelled context changes nothing", cancelled},
 	}
 	for _, p := range parts {
@@ -253,6 +262,14 @@ func badNames(t *testing.T, s artifact.Store) {
 		wantKind(t, err, fault.Invalid, fmt.Sprintf("Get(%q)", name))
 		_, err = s.Exists(t.Context(), name)
 		wantKind(t, err, fault.Invalid, fmt.Sprintf("Exists(%q)", name))
+		_, err = s.Open(t.Context(), name)
+		wantKind(t, err, fault.Invalid, fmt.Sprintf("Open(%q)", name))
+		_, err = s.Dirs(t.Context(), name)
+		wantKind(t, err, fault.Invalid, fmt.Sprintf("Dirs(%q)", name))
+		_, err = s.Pull(t.Context(), name)
+		wantKind(t, err, fault.Invalid, fmt.Sprintf("Pull(%q)", name))
+		wantKind(t, s.Build(t.Context(), name, func(string) error { return nil }), fault.Invalid, fmt.Sprintf("Build(%q)", name))
+		wantKind(t, s.Aside(t.Context(), name), fault.Invalid, fmt.Sprintf("Aside(%q)", name))
 		_, err = s.Path(name)
 		wantKind(t, err, fault.Invalid, fmt.Sprintf("Path(%q)", name))
 		err = s.Remove(t.Context(), name)
@@ -345,6 +362,11 @@ func cancelled(t *testing.T, s artifact.Store) {
 		"Exists":  func() error { _, err := s.Exists(ctx, "old"); return err },
 		"List":    func() error { _, err := s.List(ctx, ""); return err },
 		"Remove":  func() error { return s.Remove(ctx, "old") },
+		"Open":    func() error { _, err := s.Open(ctx, "old"); return err },
+		"Dirs":    func() error { _, err := s.Dirs(ctx, "old"); return err },
+		"Pull":    func() error { _, err := s.Pull(ctx, "old"); return err },
+		"Build":   func() error { return s.Build(ctx, "built", maker(t, map[string]string{"f": "x"})) },
+		"Aside":   func() error { return s.Aside(ctx, "old") },
 	}
 	for name, call := range calls {
 		if err := call(); !errors.Is(err, context.Canceled) {
@@ -353,4 +375,180 @@ func cancelled(t *testing.T, s artifact.Store) {
 	}
 	holds(t, s, "old", []byte("old"))
 	onlyObjects(t, s, "old")
+}
+
+// maker is a build function as those of steady: it makes the directory elsewhere, and it appears by a rename.
+func maker(t *testing.T, files map[string]string) func(dir string) error {
+	t.Helper()
+	return func(dir string) error {
+		if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil { //nolint:gosec // as every directory of the store
+			return err
+		}
+		tmp, err := os.MkdirTemp(filepath.Dir(dir), ".tmp-")
+		if err != nil {
+			return err
+		}
+		for name, text := range files {
+			if err := os.WriteFile(filepath.Join(tmp, name), []byte(text), 0o644); err != nil { //nolint:gosec // as every file of the store
+				return err
+			}
+		}
+		return errors.Join(os.RemoveAll(dir), os.Rename(tmp, dir))
+	}
+}
+
+// pulled checks the files of a directory: in the local copy, and by their names in the store. nil wants no such directory.
+func pulled(t *testing.T, s artifact.Store, name string, want map[string]string) {
+	t.Helper()
+	dir, err := s.Pull(t.Context(), name)
+	if err != nil && !(want == nil && fault.Is(err, fault.NotFound)) {
+		t.Errorf("Pull(%s): %v", name, err)
+		return
+	}
+	var got map[string]string
+	if err == nil {
+		entries, _ := os.ReadDir(dir) // one that is not there has no files
+		for _, e := range entries {
+			text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+			if err != nil {
+				t.Error(err)
+			}
+			if got == nil {
+				got = map[string]string{}
+			}
+			got[e.Name()] = string(text)
+		}
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("the local copy of %s (-want +got):\n%s", name, d)
+	}
+	exists, err := s.Exists(t.Context(), name)
+	if err != nil || exists != (want != nil) {
+		t.Errorf("Exists(%s) = %v, %v, want %v", name, exists, err, want != nil)
+	}
+	var names []string
+	for _, file := range slices.Sorted(maps.Keys(want)) {
+		names = append(names, name+"/"+file)
+		holds(t, s, name+"/"+file, []byte(want[file]))
+	}
+	listed, err := s.List(t.Context(), name+"/")
+	if d := cmp.Diff(names, listed); err != nil || d != "" {
+		t.Errorf("List(%s/): %v (-want +got):\n%s", name, err, d)
+	}
+}
+
+func directories(t *testing.T, s artifact.Store) {
+	one := map[string]string{"a.bin": "first", "b.json": "{}", "empty": ""}
+	two := map[string]string{"x": "second"}
+	pulled(t, s, "run/checkpoints/000001", nil)
+	for name, files := range map[string]map[string]string{"run/checkpoints/000001": one, "run/checkpoints/000002": two, "top": two} {
+		if err := s.Build(t.Context(), name, maker(t, files)); err != nil {
+			t.Fatalf("Build(%s): %v", name, err)
+		}
+		pulled(t, s, name, files)
+	}
+	put(t, s, "run/checkpoints/note", []byte("an object"))
+	put(t, s, "run/base/config.json", []byte("{}"))
+	pulled(t, s, "run/base", map[string]string{"config.json": "{}"}) // a directory of objects is pulled, too
+	for name, want := range map[string][]string{
+		"run/checkpoints": {"000001", "000002"}, "run": {"base", "checkpoints"}, "none": nil, "run/checkpoints/note": nil, "top": nil,
+	} {
+		got, err := s.Dirs(t.Context(), name)
+		if d := cmp.Diff(want, got); err != nil || d != "" {
+			t.Errorf("Dirs(%s): %v (-want +got):\n%s", name, err, d)
+		}
+	}
+	onlyObjects(t, s, "run/base/config.json", "run/checkpoints/000001/a.bin", "run/checkpoints/000001/b.json", "run/checkpoints/000001/empty",
+		"run/checkpoints/000002/x", "run/checkpoints/note", "top/x")
+	got, err := s.List(t.Context(), "run/checkpoints/000001/b")
+	if d := cmp.Diff([]string{"run/checkpoints/000001/b.json"}, got); err != nil || d != "" {
+		t.Errorf("List of a part of a name in a directory: %v (-want +got):\n%s", err, d)
+	}
+	if _, err := s.Put(t.Context(), "run/checkpoints/000001", nil); !fault.Is(err, fault.Invalid) {
+		t.Errorf("Put over a directory that was built: %v, want Invalid", err)
+	}
+	if err := s.Remove(t.Context(), "run/checkpoints/000001"); err != nil {
+		t.Error(err)
+	}
+	pulled(t, s, "run/checkpoints/000001", nil)
+	pulled(t, s, "run/checkpoints/000002", two)
+	if err := s.Remove(t.Context(), "run"); err != nil {
+		t.Error(err)
+	}
+	onlyObjects(t, s, "top/x")
+}
+
+func rebuilt(t *testing.T, s artifact.Store) {
+	first, second := map[string]string{"a": "1", "b": "2"}, map[string]string{"a": "other", "c": "3"}
+	mistake := errors.New("as the test wants")
+	err := s.Build(t.Context(), "d/x", func(string) error { return mistake })
+	if !errors.Is(err, mistake) {
+		t.Errorf("Build whose function fails: %v, want its error", err)
+	}
+	pulled(t, s, "d/x", nil)
+	for _, files := range []map[string]string{first, second, first} {
+		if err := s.Build(t.Context(), "d/x", maker(t, files)); err != nil {
+			t.Fatal(err)
+		}
+		pulled(t, s, "d/x", files)
+		err := s.Build(t.Context(), "d/x", func(dir string) error { // finds what is there, and keeps it
+			got, err := os.ReadFile(filepath.Join(dir, "a"))
+			if err == nil && string(got) != files["a"] {
+				t.Errorf("the second Build finds %q, want %q", got, files["a"])
+			}
+			return err
+		})
+		if err != nil {
+			t.Errorf("Build of what is there: %v", err)
+		}
+		pulled(t, s, "d/x", files)
+	}
+}
+
+func aside(t *testing.T, s artifact.Store) {
+	files := map[string]string{"a": "1"}
+	for range 2 { // one that was set aside before does not matter
+		if err := s.Build(t.Context(), "c/000001", maker(t, files)); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Aside(t.Context(), "c/000001"); err != nil {
+			t.Fatal(err)
+		}
+		pulled(t, s, "c/000001", nil)
+		got, err := s.Dirs(t.Context(), "c")
+		if err != nil || slices.Contains(got, "000001") {
+			t.Errorf("Dirs = %v, %v after a directory was set aside", got, err)
+		}
+	}
+	if err := s.Aside(t.Context(), "c/000009"); err != nil {
+		t.Errorf("Aside of nothing: %v", err)
+	}
+}
+
+func streams(t *testing.T, s artifact.Store) {
+	data := bytes.Repeat([]byte("0123456789"), 100_000)
+	put(t, s, "s/large", data)
+	if err := s.Build(t.Context(), "s/dir", maker(t, map[string]string{"f": "in a directory"})); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string][]byte{"s/large": data, "s/dir/f": []byte("in a directory")} {
+		r, err := s.Open(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(r)
+		if err != nil || !bytes.Equal(got, want) {
+			t.Errorf("Open(%s) gives %d bytes (%v), want %d", name, len(got), err, len(want))
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, name := range []string{"s/none", "s/large/below", "s/dir/none"} {
+		_, err := s.Open(t.Context(), name)
+		wantKind(t, err, fault.NotFound, "Open("+name+")")
+		if !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("Open(%s): %v is not fs.ErrNotExist", name, err)
+		}
+	}
 }
