@@ -106,13 +106,13 @@ func (a *authority) issue(name string, valid time.Duration, hosts ...string) tls
 	return pair
 }
 
-// frontend answers the first question of a client, if it brings the key.
-type frontend struct {
+// tlsFrontend answers the first question of a client, if it brings the key.
+type tlsFrontend struct {
 	workflowservice.UnimplementedWorkflowServiceServer
 	key string
 }
 
-func (f frontend) GetSystemInfo(ctx context.Context, _ *workflowservice.GetSystemInfoRequest) (*workflowservice.GetSystemInfoResponse, error) {
+func (f tlsFrontend) GetSystemInfo(ctx context.Context, _ *workflowservice.GetSystemInfoRequest) (*workflowservice.GetSystemInfoResponse, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	if f.key != "" && strings.Join(md.Get("authorization"), "") != "Bearer "+f.key {
 		return nil, status.Error(codes.PermissionDenied, "Request unauthorized.")
@@ -132,7 +132,7 @@ func serve(t *testing.T, key string, c *tls.Config) string {
 		opts = append(opts, grpc.Creds(credentials.NewTLS(c)))
 	}
 	s := grpc.NewServer(opts...)
-	workflowservice.RegisterWorkflowServiceServer(s, frontend{key: key})
+	workflowservice.RegisterWorkflowServiceServer(s, tlsFrontend{key: key})
 	go s.Serve(l) //nolint:errcheck // it ends with the test
 	t.Cleanup(s.Stop)
 	return l.Addr().String()
