@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,13 +52,14 @@ func TestConnect_waitsForAServerThatIsNotUp(t *testing.T) {
 		wait   time.Duration
 		pauses []time.Duration
 		says   string // with exit status 3; empty: it connects
+		hint   string // empty for that of a server that is down
 	}{
 		"up at once":     {errs: []error{nil}, wait: time.Minute},
 		"up later":       {errs: []error{down, down, down, down, down, down, nil}, wait: 5 * time.Minute, pauses: inSeconds(1, 2, 4, 8, 15, 15)},
 		"slow at first":  {errs: []error{serviceerror.NewDeadlineExceeded("slow"), context.DeadlineExceeded, nil}, wait: time.Minute, pauses: inSeconds(1, 2)},
 		"never up":       {errs: []error{down}, wait: 20 * time.Second, pauses: inSeconds(1, 2, 4, 8, 5), says: "does not answer, waited for 20s"},
 		"no wait":        {errs: []error{down, nil}, says: "does not answer: "},
-		"not allowed":    {errs: []error{serviceerror.NewPermissionDenied("no", ""), nil}, wait: time.Minute, says: "does not answer: no"},
+		"not allowed":    {errs: []error{serviceerror.NewPermissionDenied("no", ""), nil}, wait: time.Minute, says: "does not accept who we are: no", hint: "check TEMPORAL_API_KEY"},
 		"no name space":  {errs: []error{down, serviceerror.NewNamespaceNotFound("x"), nil}, wait: time.Minute, pauses: inSeconds(1), says: "x"},
 		"a wrong option": {errs: []error{errors.New("bad option"), nil}, wait: time.Minute, says: "bad option"},
 	} {
@@ -93,7 +95,7 @@ func TestConnect_waitsForAServerThatIsNotUp(t *testing.T) {
 				return
 			}
 			var out bytes.Buffer
-			if code := explain(t.Context(), err, &out); code != exitUnreachable || !strings.Contains(out.String(), c.says) || !strings.Contains(out.String(), "try: start `steady dev`") {
+			if code := explain(t.Context(), err, &out); code != exitUnreachable || !strings.Contains(out.String(), c.says) || !strings.Contains(out.String(), "try: "+cmp.Or(c.hint, "start `steady dev`")) {
 				t.Errorf("status %d, %s; want 3 and %q", code, out.String(), c.says)
 			}
 		})

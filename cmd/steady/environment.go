@@ -95,7 +95,7 @@ func namespaceOf(o client.Options) string {
 // where waiting for the server cannot help.
 func diagnose(err error) (what, hint string, certain bool) {
 	text := err.Error()
-	denied, isDenied := errors.AsType[*serviceerror.PermissionDenied](err)
+	_, isDenied := errors.AsType[*serviceerror.PermissionDenied](err)
 	has := func(parts ...string) bool {
 		for _, p := range parts {
 			if strings.Contains(text, p) {
@@ -121,12 +121,7 @@ func diagnose(err error) (what, hint string, certain bool) {
 	case has("error reading server preface"):
 		return "ends the connection at once: it may want TLS, or a certificate", "set TEMPORAL_TLS=true, and if it wants a certificate TEMPORAL_TLS_CLIENT_CERT_PATH and TEMPORAL_TLS_CLIENT_KEY_PATH", false
 	case isDenied || has("Unauthenticated", "Request unauthorized", "unauthorized"):
-		if isDenied {
-			what = "refuses: " + denied.Message
-		} else {
-			what = "does not accept who we are"
-		}
-		return what, "check TEMPORAL_API_KEY and TEMPORAL_NAMESPACE, or the rights of the client certificate", true
+		return "does not accept who we are", "check TEMPORAL_API_KEY and TEMPORAL_NAMESPACE, or the rights of the client certificate", true
 	}
 	return "does not answer", "start `steady dev`, or set TEMPORAL_ADDRESS", false
 }
