@@ -248,6 +248,7 @@ type studyShowCmd struct {
 	Quick bool   `help:"The quick form."`
 	Of    string `help:"The study of that name in the store instead." placeholder:"NAME"`
 	Data  string `help:"Directory of the artifact store." default:".steady" type:"path"`
+	storeFlags
 }
 
 // Run prints a study.
@@ -277,7 +278,7 @@ func (c *studyShowCmd) Run(ctx context.Context, s *streams) error {
 
 func (c *studyShowCmd) definition(ctx context.Context) (*config.Study, error) {
 	if c.Of != "" {
-		store, err := artifact.NewFiles(filepath.Join(c.Data, "store"))
+		store, err := c.make(ctx, c.Data)
 		if err != nil {
 			return nil, err
 		}
@@ -296,7 +297,8 @@ func (c *studyShowCmd) definition(ctx context.Context) (*config.Study, error) {
 type studyReportCmd struct {
 	Study string `arg:"" help:"Name of a study in the store."`
 	Data  string `help:"Directory of the artifact store." default:".steady" type:"path"`
-	Out   string `help:"Directory for study.md, study.svg, study.csv and study-problems.csv." default:"study" type:"path"`
+	storeFlags
+	Out string `help:"Directory for study.md, study.svg, study.csv and study-problems.csv." default:"study" type:"path"`
 }
 
 // Run writes table and picture of a study, finished or not.
@@ -304,7 +306,7 @@ func (c *studyReportCmd) Run(ctx context.Context, s *streams) error {
 	if err := errors.Join(checkName("STUDY", c.Study), checkPresent(c.Data, "the directory of a store with --data"), checkDir("--out", c.Out)); err != nil {
 		return err
 	}
-	store, err := artifact.NewFiles(filepath.Join(c.Data, "store"))
+	store, err := c.make(ctx, c.Data)
 	if err != nil {
 		return err
 	}

@@ -15,11 +15,20 @@ var timeOfDay = []string{"UTC", "Local", "Unix", "UnixMilli", "UnixMicro", "Unix
 
 // timeReaders are the files and folders that may call them, and why a clock that is set does no harm there.
 var timeReaders = map[string]string{
-	"activities/lineage.go":     "the record says for people when the lineage was opened",
-	"activities/control.go":     "the record says for people when the run began",
-	"activities/notes.go":       "events have a time for people; their names only have to differ",
-	"activities/study.go":       "the record says for people when the study began",
-	"internal/obs/logger.go":    "log lines",
+	"activities/lineage.go":  "the record says for people when the lineage was opened",
+	"activities/control.go":  "the record says for people when the run began",
+	"activities/notes.go":    "events have a time for people; their names only have to differ",
+	"activities/study.go":    "the record says for people when the study began",
+	"internal/obs/logger.go": "log lines",
+
+	"cmd/steady/environment.go":                     "whether a certificate is valid now; a deadline of a connection",
+	"cmd/steady/serve.go":                           "as environment.go, which it calls",
+	"cmd/steady/tools.go":                           "as environment.go, which it calls",
+	"internal/artifact/bucket/open.go":              "deadlines of connections; a wrong one ends a request, which is made again",
+	"internal/artifact/bucket/transfer.go":          "the age of abandoned uploads; a wrong yes ends one that is tried again, a wrong no keeps one for longer",
+	"internal/artifact/bucket/dirs.go":              "the age of files that nobody names and of local copies; a wrong yes costs another upload or download",
+	"internal/artifact/bucket/buckettest/server.go": "times that a server of tests tells",
+
 	"internal/report/number.go": "texts for people",
 	"internal/ui/display.go":    "lines for people",
 	"workers/inspect.go":        "says for people how old a heartbeat is",
