@@ -22,10 +22,6 @@ var timeReaders = map[string]string{
 	"internal/obs/logger.go": "log lines",
 
 	"cmd/steady/environment.go":                     "whether a certificate is valid now; a deadline of a connection",
-	"cmd/steady/serve.go":                           "as environment.go, which it calls",
-	"cmd/steady/tools.go":                           "as environment.go, which it calls",
-	"internal/artifact/bucket/open.go":              "deadlines of connections; a wrong one ends a request, which is made again",
-	"internal/artifact/bucket/transfer.go":          "the age of abandoned uploads; a wrong yes ends one that is tried again, a wrong no keeps one for longer",
 	"internal/artifact/bucket/dirs.go":              "the age of files that nobody names and of local copies; a wrong yes costs another upload or download",
 	"internal/artifact/bucket/buckettest/server.go": "times that a server of tests tells",
 
