@@ -17,6 +17,7 @@ import (
 
 type datasetCmd struct {
 	Prepare   datasetPrepareCmd   `cmd:"" help:"Filter Parquet shards, check references, deduplicate and split; the same work as in a run, without a server."`
+	Convert   datasetConvertCmd   `cmd:"" help:"Turn problems of your own, as JSON Lines, into a Parquet shard that prepare reads."`
 	Decisions datasetDecisionsCmd `cmd:"" help:"Print the decision for every input row."`
 	Show      datasetShowCmd      `cmd:"" help:"Print a problem, or why a row was dropped."`
 	Check     datasetCheckCmd     `cmd:"" help:"Verify digests, that the splits are disjoint under every key, and that prompts hold statements only."`

@@ -65,8 +65,8 @@ type evalRunCmd struct {
 	ServedModel  string   `name:"served-model" placeholder:"NAME" help:"Name under which the server knows the model."`
 	Dialect      string   `default:"vllm" enum:"vllm,sglang" help:"What the server is: vllm or sglang."`
 	EndpointKey  string   `env:"STEADY_ENDPOINT_KEY" placeholder:"KEY" help:"Bearer token of the server; better in the environment, which other users do not see."`
-	Data         string   `required:"" enum:"taco,lcb,deepcoder" placeholder:"KIND" help:"What --set is. taco: a prepared data set. lcb: a directory with LiveCodeBench's files. deepcoder: Parquet files of DeepCoder-Preview-Dataset."`
-	Set          []string `required:"" sep:"none" placeholder:"PATH" help:"The problems: datasets/KEY in a store, or what --data says; repeat it for several files of DeepCoder."`
+	Data         string   `required:"" enum:"taco,lcb,deepcoder,jsonl" placeholder:"KIND" help:"What --set is. taco: a prepared data set. lcb: a directory with LiveCodeBench's files. deepcoder: Parquet files of DeepCoder-Preview-Dataset. jsonl: files of your own problems."`
+	Set          []string `required:"" sep:"none" placeholder:"PATH" help:"The problems: datasets/KEY in a store, or what --data says; repeat it for several files of DeepCoder or of your own."`
 	Split        string   `default:"dev" enum:"dev,train" help:"Split of a prepared data set: dev or train."`
 	Release      int      `placeholder:"N" help:"Release of LiveCodeBench, 1 to 6; default: the newest."`
 	From         string   `placeholder:"DAY" help:"First day of a contest of LiveCodeBench, as 2024-08-01."`
@@ -103,7 +103,7 @@ func (c *evalRunCmd) check() error {
 	if c.Data != "lcb" && (c.Release != 0 || c.From != "" || c.Until != "") {
 		errs = append(errs, fault.New(fault.Invalid, "", "--release, --from and --until are for --data lcb").WithHint("leave them out, or evaluate on --data lcb"))
 	}
-	if c.Data != "deepcoder" && len(c.Set) != 1 {
+	if c.Data != "deepcoder" && c.Data != "jsonl" && len(c.Set) != 1 {
 		errs = append(errs, fault.New(fault.Invalid, "", "--set has %d paths, --data %s wants one", len(c.Set), c.Data).WithHint("name one directory with --set"))
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -249,6 +249,9 @@ func (c *evalRunCmd) problems(ctx context.Context) (dataset.EvalSet, eval.Data, 
 		return set, about, err
 	case "deepcoder":
 		set, err := deepcoder.Open(ctx, c.Set, deepcoder.Options{})
+		return set, about, err
+	case "jsonl":
+		set, err := dataset.OpenOwn(ctx, c.Set)
 		return set, about, err
 	}
 	about.Split = c.Split

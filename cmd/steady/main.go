@@ -20,15 +20,27 @@ import (
 	"github.com/steadyrl/steady/internal/sandbox"
 )
 
-// Exit codes.
+// Exit codes. exitMeanings says them to people; docs/cli.md has the same table.
 const (
 	exitDone        = 0
 	exitRunFailed   = 1
-	exitUsage       = 2 // usage or configuration
-	exitUnreachable = 3 // Temporal cannot be reached
+	exitUsage       = 2
+	exitUnreachable = 3
 	exitInterrupted = 4
-	exitMismatch    = 5 // a verification found a difference
+	exitMismatch    = 5
 )
+
+// exitMeanings says what each exit code means, in the order of the codes.
+func exitMeanings() []string {
+	return []string{
+		exitDone:        "done",
+		exitRunFailed:   "the run or the machinery failed",
+		exitUsage:       "usage, configuration or other bad input",
+		exitUnreachable: "Temporal cannot be reached",
+		exitInterrupted: "interrupted; what was finished is kept",
+		exitMismatch:    "a verification found a difference",
+	}
+}
 
 // cli is the grammar of the command line.
 type cli struct {
@@ -72,9 +84,7 @@ func run(args []string, out, errOut io.Writer) int {
 	defer stop()
 	var c cli
 	code := -1
-	parser, err := kong.New(&c, kong.Name("steady"),
-		kong.Description("Durable RL post-training of code models. Exit status: 0 done, 1 the run failed, 2 usage or configuration, 3 Temporal not reachable, 4 interrupted, 5 verification mismatch."),
-		kong.Writers(out, errOut), kong.Exit(func(n int) { code = n }), kong.UsageOnError(),
+	parser, err := grammar(&c, kong.Writers(out, errOut), kong.Exit(func(n int) { code = n }), kong.UsageOnError(),
 		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(&streams{out: out, err: errOut}))
 	if err != nil {
 		fmt.Fprintln(errOut, "error:", err)
@@ -96,6 +106,16 @@ func run(args []string, out, errOut io.Writer) int {
 		return exitUsage
 	}
 	return explain(ctx, parsed.Run(), errOut)
+}
+
+// grammar is the command line without what a process adds to it.
+func grammar(c *cli, more ...kong.Option) (*kong.Kong, error) {
+	var exits []string
+	for code, meaning := range exitMeanings() {
+		exits = append(exits, fmt.Sprintf("%d %s", code, strings.ReplaceAll(meaning, "; ", ", ")))
+	}
+	about := "Durable RL post-training of code models. Exit status: " + strings.Join(exits, "; ") + "."
+	return kong.New(c, append([]kong.Option{kong.Name("steady"), kong.Description(about)}, more...)...)
 }
 
 // streams are where commands print.

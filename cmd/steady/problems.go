@@ -13,8 +13,8 @@ import (
 )
 
 type datasetProblemsCmd struct {
-	Paths   []string `arg:"" name:"path" type:"path" help:"Parquet files of TACO or DeepCoder, in this order, or the directory with LiveCodeBench's test.jsonl to test6.jsonl."`
-	Format  string   `required:"" enum:"taco,deepcoder,lcb" help:"taco, deepcoder or lcb."`
+	Paths   []string `arg:"" name:"path" type:"path" help:"Parquet files of TACO or DeepCoder or files of your own problems, in this order, or the directory with LiveCodeBench's test.jsonl to test6.jsonl."`
+	Format  string   `required:"" enum:"taco,deepcoder,lcb,jsonl" help:"taco, deepcoder, lcb, or jsonl for your own problems."`
 	Recipe  bool     `name:"recipe-bounds" help:"deepcoder: only problems with 5 to 200 tests of at most 4 MiB."`
 	Release int      `default:"6" help:"lcb: release_v1 to release_v6."`
 	From    string   `placeholder:"DAY" help:"lcb: first day of the contests, such as 2024-08-01."`
@@ -77,6 +77,9 @@ func (c *datasetProblemsCmd) open(ctx context.Context) (dataset.EvalSet, error) 
 			return nil, fault.New(fault.Invalid, "", "%d directories", len(c.Paths)).WithHint("give one directory with test.jsonl to test6.jsonl")
 		}
 		return lcb.Open(ctx, c.Paths[0], lcb.EvalOptions{Release: c.Release, From: c.From, Until: c.Until})
+	}
+	if c.Format == "jsonl" {
+		return dataset.OpenOwn(ctx, c.Paths)
 	}
 	return dataset.OpenShards(ctx, c.Paths), nil
 }

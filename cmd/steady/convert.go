@@ -1,0 +1,73 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/steadyrl/steady/internal/dataset"
+	"github.com/steadyrl/steady/internal/durable"
+	"github.com/steadyrl/steady/internal/fault"
+)
+
+type datasetConvertCmd struct {
+	In  string `required:"" type:"path" placeholder:"FILE" help:"JSON Lines, one problem a line; the text above has the form."`
+	Out string `required:"" type:"path" placeholder:"FILE" help:"Parquet shard to write, in the schema of BAAI/TACO; its name is part of the problems' ids."`
+}
+
+// Run converts the file.
+func (c *datasetConvertCmd) Run(_ context.Context, s *streams) error {
+	if filepath.Ext(c.Out) != ".parquet" {
+		return fault.New(fault.Invalid, "", "--out %q does not end in .parquet", c.Out).WithHint("choose a name such as problems.parquet with --out")
+	}
+	if err := checkOutput("--out", c.Out); err != nil {
+		return err
+	}
+	f, err := openInput(c.In)
+	if err != nil {
+		return fault.New(fault.Invalid, "", "--in: %w", err).WithHint("give a JSON Lines file of problems with --in")
+	}
+	defer f.Close() //nolint:errcheck // only read
+	problems, err := dataset.ReadOwn(f, c.In)
+	if err != nil {
+		return err
+	}
+	var shard bytes.Buffer
+	if err := dataset.WriteOwn(&shard, problems); err != nil {
+		return err
+	}
+	if err := replaceFile(c.Out, shard.Bytes()); err != nil {
+		return fault.New(fault.Invalid, "", "--out: %w", err).WithHint("choose another place with --out")
+	}
+	lacking := 0
+	for _, p := range problems {
+		if len(p.Solutions) == 0 {
+			lacking++
+		}
+	}
+	if lacking > 0 {
+		fmt.Fprintf(s.err, "warning: %d of %d problems have no solution: a preparation drops them as no_solution\n", lacking, len(problems))
+	}
+	_, err = fmt.Fprintf(s.out, "%d problems in %s\n", len(problems), c.Out)
+	return err
+}
+
+// replaceFile writes a file whole: it has its old content or the new one.
+func replaceFile(path string, data []byte) error {
+	f, err := durable.Temp(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Chmod(0o644), f.Sync())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, f.Close(), os.Remove(f.Name()))
+	}
+	return errors.Join(f.Close(), durable.SyncDir(filepath.Dir(path)))
+}
