@@ -164,9 +164,6 @@ func candidates(node *kong.Node, words []string) []candidate {
 			positionals++
 		}
 	}
-	if node.DefaultCmd != nil && len(node.Children) > 0 { // its flags count where none is chosen
-		defer func(n *kong.Node) { _ = n }(node)
-	}
 	switch name, value, inline := strings.Cut(last, "="); {
 	case flag != nil:
 		return matching(values(flag.Value, given), last, "")
@@ -266,7 +263,7 @@ func values(v *kong.Value, given map[string]string) []candidate {
 		return folders(given, "runs", "*")
 	case v.Name == "roles":
 		out := []candidate{{"all", "every role but standby"}}
-		for _, r := range append(workers.AllRoles(), workers.Standby) {
+		for _, r := range append(workers.AllRoles(), workers.RoleStandby) {
 			out = append(out, candidate{string(r), ""})
 		}
 		return out

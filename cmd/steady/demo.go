@@ -21,6 +21,7 @@ import (
 	"github.com/steadyrl/steady/activities"
 	"github.com/steadyrl/steady/config"
 	"github.com/steadyrl/steady/internal/artifact"
+	"github.com/steadyrl/steady/internal/colour"
 	"github.com/steadyrl/steady/internal/contract"
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/ledger"
@@ -56,7 +57,7 @@ func (d *demoCmd) Run(ctx context.Context, s *streams) error {
 	if err := d.check(ctx, cfg, text); err != nil {
 		return err
 	}
-	display := ui.New(os.Stdout)
+	display := newDisplay(os.Stdout)
 	defer display.Close()
 	display.Event("starting the Temporal server and all workers")
 	l, err := startLocal(ctx, d.serverFlags, engine, nil, display.Event)
@@ -85,6 +86,16 @@ func (d *demoCmd) Run(ctx context.Context, s *streams) error {
 		<-ctx.Done()
 	}
 	return nil
+}
+
+// newDisplay shows a run on f as its terminal allows.
+func newDisplay(f *os.File) *ui.Display {
+	if colour.Plain(os.Getenv) {
+		return ui.Plain(f)
+	}
+	d := ui.New(f)
+	d.Mark(colour.For(f, os.Getenv).Warn)
+	return d
 }
 
 // follow lets the configuration choose what the flags leave open, and the engine.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/steadyrl/steady/internal/colour"
 	"github.com/steadyrl/steady/internal/crashpoint"
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/sandbox"
@@ -64,6 +65,7 @@ type cli struct {
 	Study        studyCmd        `cmd:"" help:"Compare configurations: arms and seeds, paired differences with intervals, a table and a picture."`
 	Simulate     simulateCmd     `cmd:"" help:"Plan a run: its workflows in virtual time with a model of the machines."`
 	Ledger       ledgerCmd       `cmd:"" help:"Print and check the ledger of a run."`
+	Completion   completionCmd   `cmd:"" help:"Print a script that lets bash, zsh or fish complete commands."`
 	Version      versionCmd      `cmd:"" help:"Print the version."`
 }
 
@@ -80,6 +82,10 @@ func main() {
 
 // run is main without the process.
 func run(args []string, out, errOut io.Writer) int {
+	if len(args) > 0 && args[0] == completeCommand {
+		complete(args[1:], out)
+		return exitDone
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var c cli
@@ -102,7 +108,8 @@ func run(args []string, out, errOut io.Writer) int {
 		if p, ok := errors.AsType[*kong.ParseError](err); ok && p.Context.Selected() != nil {
 			command = p.Context.Selected().FullPath()
 		}
-		fmt.Fprintf(errOut, "error: %v\ntry: %s --help\n", err, command)
+		paint := colour.For(errOut, os.Getenv)
+		fmt.Fprintf(errOut, "%s %v\n%s %s --help\n", paint.Bad("error:"), err, paint.Hint("try:"), command)
 		return exitUsage
 	}
 	return explain(ctx, parsed.Run(), errOut)
@@ -139,17 +146,18 @@ func explain(ctx context.Context, err error, w io.Writer) int {
 		fmt.Fprintln(w, "interrupted; nothing that was finished is lost")
 		return exitInterrupted
 	}
+	paint := colour.For(w, os.Getenv)
 	var hints []string
 	for _, e := range parts(err) {
 		for line := range strings.Lines(message(e)) {
-			fmt.Fprintln(w, "error:", strings.TrimRight(line, "\n"))
+			fmt.Fprintln(w, paint.Bad("error:"), strings.TrimRight(line, "\n"))
 		}
 		if hint := fault.HintOf(e); hint != "" && !slices.Contains(hints, hint) {
 			hints = append(hints, hint)
 		}
 	}
 	for _, hint := range hints {
-		fmt.Fprintln(w, "try:", hint)
+		fmt.Fprintln(w, paint.Hint("try:"), hint)
 	}
 	if e, ok := errors.AsType[*exitError](err); ok {
 		return e.code

@@ -52,7 +52,11 @@ workers, trainer, judges and failures. Batch, group, prefill, threshold, mode an
   steady simulate --steps 300 --sweep workers=2,4,8,16 --html plan.html
   steady simulate --recipe sc-taco-1gpu --rollout-workers 1 --tokens-per-second 1:60,16:40,64:18 --update-seconds 90
 
-docs/planning.md says what the model contains and what it leaves out.`
+docs/planning.md says what the model contains and what it leaves out.
+
+Reads: the files of -f. Writes: the page of --html, else nothing but its output.
+
+Exit status: 0 done, 1 a case does not end or breaks its own books, 2 usage or configuration, 4 interrupted.`
 }
 
 // sweepKeys are what --sweep may name: a configuration key, or a flag.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/steadyrl/steady/config"
 	"github.com/steadyrl/steady/internal/artifact"
+	"github.com/steadyrl/steady/internal/colour"
 	"github.com/steadyrl/steady/internal/devserver"
 	"github.com/steadyrl/steady/internal/doctor"
 	"github.com/steadyrl/steady/internal/engine"
@@ -69,7 +70,7 @@ func (d *doctorCmd) Run(ctx context.Context, s *streams) error {
 		}
 	}
 	checks := append(doctor.Examine(ctx, o), gpuChecks()...)
-	text := []byte(doctor.Text(checks))
+	text := []byte(doctor.Text(checks, colour.For(s.out, os.Getenv)))
 	if d.JSON {
 		var err error
 		if text, err = doctor.JSON(checks); err != nil {

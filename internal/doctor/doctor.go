@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/cpu"
 	"golang.org/x/sys/unix"
 
+	"github.com/steadyrl/steady/internal/colour"
 	"github.com/steadyrl/steady/internal/devserver"
 	"github.com/steadyrl/steady/internal/fault"
 )
@@ -101,11 +102,12 @@ func Failed(checks []Check) bool {
 	return slices.ContainsFunc(checks, func(c Check) bool { return c.Status == Fail })
 }
 
-// Text renders checks for a terminal.
-func Text(checks []Check) string {
+// Text renders checks for a person; p colours the states.
+func Text(checks []Check, p colour.Palette) string {
+	paint := map[Status]func(string) string{OK: p.Good, Warn: p.Warn, Fail: p.Bad}
 	var b strings.Builder
 	for _, c := range checks {
-		fmt.Fprintf(&b, "%-4s  %-15s %s\n", c.Status, c.Name, c.Found)
+		fmt.Fprintf(&b, "%s  %-15s %s\n", paint[c.Status](fmt.Sprintf("%-4s", c.Status)), c.Name, c.Found)
 		if c.Do != "" {
 			fmt.Fprintf(&b, "%22stry: %s\n", "", c.Do)
 		}

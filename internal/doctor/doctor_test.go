@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/steadyrl/steady/internal/colour"
 	"github.com/steadyrl/steady/internal/doctor"
 	"github.com/steadyrl/steady/internal/fault"
 )
@@ -144,7 +145,7 @@ func TestExamine_addressReplacesPorts(t *testing.T) {
 
 func TestText_adviceFollowsItsFinding(t *testing.T) {
 	t.Parallel()
-	got := doctor.Text([]doctor.Check{{"disk", doctor.OK, "7 GiB", ""}, {"python", doctor.Fail, "none", "install it"}})
+	got := doctor.Text([]doctor.Check{{"disk", doctor.OK, "7 GiB", ""}, {"python", doctor.Fail, "none", "install it"}}, colour.Palette{})
 	want := "ok    disk            7 GiB\nfail  python          none\n                      try: install it\n"
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)

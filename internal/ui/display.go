@@ -23,8 +23,15 @@ type Display struct {
 	drawn int    // lines of the block on the screen
 	last  string // newest plain line
 	block []string
-	dev   string // name of the newest validation written as a plain line
+	dev   string              // name of the newest validation written as a plain line
+	mark  func(string) string // colours the word for a state; nil for none
 }
+
+// Plain returns a display that writes plain lines, also on a terminal, which may understand no more.
+func Plain(w io.Writer) *Display { return &Display{w: w, now: time.Now} }
+
+// Mark says how the word for a state that wants a look is coloured on a terminal; without it there are no colours. Call it before Update.
+func (d *Display) Mark(paint func(string) string) { d.mark = paint }
 
 // New returns a display on f: redrawn in place if f is a terminal, plain lines otherwise.
 func New(f *os.File) *Display {
@@ -50,6 +57,9 @@ func (d *Display) Update(s State) {
 	defer d.mu.Unlock()
 	if d.width != nil {
 		d.block = s.lines(d.width())
+		if d.mark != nil && s.Paused { // after the lines have their width
+			d.block[0] = strings.Replace(d.block[0], pausedMark, d.mark(pausedMark), 1)
+		}
 		d.redraw("")
 		return
 	}

@@ -46,6 +46,9 @@ func DevTable(rows []DevRow) string {
 	return strings.Join(lines, "\n")
 }
 
+// pausedMark stands in the first line while a run is paused.
+const pausedMark = "[paused]"
+
 // lines renders s for a terminal of the given width.
 func (s State) lines(width int) []string {
 	head := s.Run + "  " + s.Phase
@@ -53,7 +56,7 @@ func (s State) lines(width int) []string {
 		head += ": " + s.Detail
 	}
 	if s.Paused {
-		head += "  [paused]"
+		head += "  " + pausedMark
 	}
 	out := []string{head}
 	if s.Steps > 0 {

@@ -131,6 +131,32 @@ func TestDisplay_terminalRedrawsInPlace(t *testing.T) {
 	}
 }
 
+// The word for a state has a colour, and lines keep their width.
+func TestDisplay_marksAState(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	d := &Display{w: &out, now: fixed, width: func() int { return 44 }}
+	d.Mark(func(s string) string { return "<" + s + ">" })
+	d.Update(states[4])
+	d.Update(states[3])
+	if got := out.String(); strings.Count(got, "r1  training  <[paused]>\n") != 1 || strings.Count(got, "[paused]") != 1 {
+		t.Errorf("got %q, want one marked state", got)
+	}
+}
+
+func TestPlain_writesNoControlSequence(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	d := Plain(&out)
+	for _, s := range states {
+		d.Update(s)
+	}
+	d.Close()
+	if got := out.String(); strings.ContainsRune(got, '\x1b') || strings.Count(got, "\n") != 5 {
+		t.Errorf("got %q, want five plain lines", got)
+	}
+}
+
 func TestNew_aFileIsNotATerminal(t *testing.T) {
 	t.Parallel()
 	f, err := os.CreateTemp(t.TempDir(), "")
