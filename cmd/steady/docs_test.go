@@ -3,6 +3,9 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"os"
 	"os/exec"
@@ -17,6 +20,8 @@ import (
 
 	"github.com/steadyrl/steady/config"
 	"github.com/steadyrl/steady/internal/contract"
+	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/record"
 	"github.com/steadyrl/steady/internal/testutil"
 	"github.com/steadyrl/steady/internal/testutil/page"
 )
@@ -421,5 +426,129 @@ func TestPages_runTheirBlocks(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// verb is a place for a value in a format.
+var verb = regexp.MustCompile(`%[-+# 0]*[0-9]*(\.[0-9]+)?[a-zA-Z]`)
+
+// faults are the formats of all faults of the module's code by kind, with "…" for values.
+func faults(t *testing.T) map[string][]string {
+	t.Helper()
+	out := map[string][]string{}
+	for _, name := range goFiles(t) {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok || len(call.Args) < 3 {
+				return true
+			}
+			fun, isSelector := call.Fun.(*ast.SelectorExpr)
+			kind, isKind := call.Args[0].(*ast.SelectorExpr)
+			if text, isText := constant(call.Args[2]); isSelector && isKind && isText && fun.Sel.Name == "New" {
+				if x, ok := kind.X.(*ast.Ident); ok && x.Name == "fault" {
+					out[kind.Sel.Name] = append(out[kind.Sel.Name], verb.ReplaceAllString(text, "…"))
+				}
+			}
+			return true
+		})
+	}
+	return out
+}
+
+// Each message that docs/faq.md explains is a message of the program, of that kind; no kind is left out; nothing is explained twice.
+func TestFAQ_explainsMessagesThatExist(t *testing.T) {
+	t.Parallel()
+	known := faults(t)
+	for _, k := range fault.Kinds() {
+		if len(known[string(k)]) == 0 {
+			t.Errorf("no fault of kind %s was found in the source", k)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(testutil.Root(), "docs", "faq.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string]int{}
+	seen := map[string]bool{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\| `(\\w+)` \\| ([^|]+) \\| ([^|]+) \\|$").FindAllStringSubmatch(string(text), -1) {
+		message, kind := m[1], m[2]
+		rows[kind]++
+		if seen[message] {
+			t.Errorf("%q is explained twice", message)
+		}
+		seen[message] = true
+		if !slices.ContainsFunc(known[kind], func(format string) bool { return strings.Contains(format, message) }) {
+			t.Errorf("no fault of kind %s says %q", kind, message)
+		}
+	}
+	for _, k := range fault.Kinds() {
+		if rows[string(k)] == 0 {
+			t.Errorf("no message of kind %s is explained", k)
+		}
+		if !strings.Contains(string(text), "\n| `"+string(k)+"` |") {
+			t.Errorf("the kind %s is not in the first table", k)
+		}
+	}
+	if lines := strings.Count(string(text), "` | `"); lines != len(seen) {
+		t.Errorf("%d rows have a message and a kind, %d could be read", lines, len(seen))
+	}
+}
+
+// Every number of the report has its row in docs/understanding-metrics.md.
+func TestMetricsPage_explainsEveryNumber(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join(testutil.Root(), "docs", "understanding-metrics.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^\| ([^|]+) \|`).FindAllStringSubmatch(string(text), -1) {
+		for _, name := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(m[1], -1) {
+			if rows[name[1]] {
+				t.Errorf("%s is explained twice", name[1])
+			}
+			rows[name[1]] = true
+		}
+	}
+	n := 0
+	for _, m := range append(record.Metrics(record.BatchMetrics{}), record.Metrics(record.UpdateMetrics{})...) {
+		if n++; !rows[m.Name] {
+			t.Errorf("%s (%s) has no row", m.Name, m.Doc)
+		}
+	}
+	if n < 40 {
+		t.Errorf("only %d metrics found", n)
+	}
+}
+
+// A key of the configuration that a page names is one.
+func TestPages_namedKeysExist(t *testing.T) {
+	t.Parallel()
+	var known []string
+	sections := map[string]bool{}
+	for _, k := range config.Keys() {
+		known = append(known, k.Name)
+		section, _, nested := strings.Cut(k.Name, ".")
+		sections[section] = sections[section] || nested
+	}
+	seen := 0
+	for _, p := range pages(t) {
+		for _, s := range p.Spans {
+			key, _, _ := strings.Cut(s.Text, "=")
+			section, rest, ok := strings.Cut(key, ".")
+			if !ok || !sections[section] || !regexp.MustCompile(`^[a-z_0-9.]+$`).MatchString(rest) || slices.Contains([]string{"json", "yaml", "jsonl", "safetensors", "db", "parquet"}, rest) {
+				continue
+			}
+			if seen++; !slices.ContainsFunc(known, func(k string) bool { return k == key || strings.HasPrefix(k, key+".") }) {
+				t.Errorf("%s: there is no key %s", s.Where(), key)
+			}
+		}
+	}
+	if seen < 50 {
+		t.Errorf("only %d keys found", seen)
 	}
 }

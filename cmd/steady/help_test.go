@@ -199,23 +199,32 @@ type literal struct{ file, text string }
 func literals(t *testing.T) []literal {
 	t.Helper()
 	var out []literal
+	for _, path := range goFiles(t) {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if text, ok := constant(n); ok {
+				out = append(out, literal{path, text})
+				return false
+			}
+			return true
+		})
+	}
+	return out
+}
+
+// goFiles are the files of the module's code, tests aside.
+func goFiles(t *testing.T) []string {
+	t.Helper()
+	var out []string
 	for _, folder := range []string{"cmd", "config", "workflows", "activities", "workers", "internal"} {
 		err := filepath.WalkDir(filepath.Join(testutil.Root(), folder), func(path string, d os.DirEntry, err error) error {
-			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
-				return err
+			if err == nil && !d.IsDir() && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
+				out = append(out, path)
 			}
-			file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
-			if err != nil {
-				return err
-			}
-			ast.Inspect(file, func(n ast.Node) bool {
-				if text, ok := constant(n); ok {
-					out = append(out, literal{path, text})
-					return false
-				}
-				return true
-			})
-			return nil
+			return err
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -20,16 +20,16 @@ func (t short) RunPython(ctx context.Context, code, stdin string) (agent.ToolRes
 	return t.Tool.RunPython(ctx, code, stdin)
 }
 
-// echo stands for the sandbox.
-type echo struct{}
+// mirror stands for the sandbox.
+type mirror struct{}
 
-func (echo) RunPython(_ context.Context, code, _ string) (agent.ToolResult, error) {
+func (mirror) RunPython(_ context.Context, code, _ string) (agent.ToolResult, error) {
 	return agent.ToolResult{Stdout: code, Outcome: "ok", Started: true}, nil
 }
 
 // A rule of one's own about the tool is a Tool around another one.
 func ExampleTool() {
-	tool := short{Tool: echo{}, most: 10}
+	tool := short{Tool: mirror{}, most: 10}
 	for _, code := range []string{"print(1)", "print('much more')"} {
 		r, err := tool.RunPython(context.Background(), code, "")
 		fmt.Println(r.Outcome, r.Stdout, r.Stderr, err)

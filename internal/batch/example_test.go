@@ -22,14 +22,18 @@ func (j allOrNothing) Judge(ctx context.Context, response string, tests []judge.
 // firstOnly stands for a judge: it passes a program on the first n tests, where n is the program's length.
 type firstOnly struct{}
 
-func (firstOnly) Judge(_ context.Context, response string, tests []judge.Test) (judge.Verdict, error) {
-	code, ok := judge.ExtractCode(response)
+func (f firstOnly) Judge(ctx context.Context, response string, tests []judge.Test) (judge.Verdict, error) {
+	code, _ := judge.ExtractCode(response)
+	return f.JudgeCode(ctx, code, tests)
+}
+
+func (firstOnly) JudgeCode(_ context.Context, code string, tests []judge.Test) (judge.Verdict, error) {
 	n := min(len(code)-1, len(tests)) // without the line break
 	kind := judge.WrongAnswer
 	if n == len(tests) {
 		kind = judge.Accepted
 	}
-	return judge.Verdict{FormatOK: ok, Kind: kind, Passed: n, Total: len(tests)}, nil
+	return judge.Verdict{FormatOK: true, Kind: kind, Passed: n, Total: len(tests)}, nil
 }
 
 // A reward of one's own is a Judger around another one.
