@@ -31,6 +31,7 @@ var Reasons = []string{
 	"machines",            // needs several machines or a cluster
 	"download",            // needs files that this repository does not have
 	"minutes",             // takes minutes; a test of its own runs the same
+	"machine",             // its result depends on what the machine has; the tests of the command run it with their own ports
 	"placeholders",        // words in capitals stand for what only the reader has; docs/getting-started.md and docs/your-own.md run the same
 	"started by the test", // the test that runs the page's other blocks has started it
 }

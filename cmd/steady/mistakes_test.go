@@ -1,0 +1,150 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/steadyrl/steady/internal/testutil"
+)
+
+// Mistakes that people make: each ends with its status, says what and where in its first line, and what to do in a line of its own. Nothing else is printed: no usage
+// text, no stack, no name of a function.
+func TestMistakes_sayWhatWhereAndWhatToDo(t *testing.T) {
+	b := newBench(t)
+	b.store(b.path("data"))
+	b.write("empty/config.json", "{}")
+	b.write("cases.jsonl", `{"id": 1}`)
+	b.write("own.jsonl", `{"id": "a", "statement": "x", "tests": []}`)
+	b.write("run.yaml", "run:\n  stepz: 3\n")
+	busy, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	port := fmt.Sprint(busy.Addr().(*net.TCPAddr).Port) //nolint:forcetypeassert // a TCP listener
+	free := fmt.Sprint(testutil.FreePort(t))
+	t.Setenv("TEMPORAL_ADDRESS", "127.0.0.1:"+free)
+	model := filepath.Join(testutil.Root(), "internal", "demo", "model")
+
+	for _, c := range []struct {
+		name, args string
+		status     int
+		what, do   string
+	}{
+		{"no store", "report r --data=DIR/nowhere", 2, "no artifact store at DIR/nowhere/store", "as --data"},
+		{"a wrong run", "report q --data=DIR/data", 2, `no run "q" in DIR/data/store; there is r`, "name one of these runs"},
+		{"a wrong run of a trajectory", "trajectory show q --group 1 --data=DIR/data", 2, `no run "q"`, "name one of these runs"},
+		{"a wrong lineage", "ledger r --lineage=l9 --data=DIR/data", 2, `no lineage "l9"; there is l0, l1`, "--lineage"},
+		{"no server", "worker --roles=judge --data=DIR/w", 3, "Temporal at 127.0.0.1:" + free + " does not answer", "start `steady dev`"},
+		{"a busy port", "dev --data=DIR/d --temporal=DIR/temporal --port=" + port + " --ui-port=" + free, 2, "port " + port + " is in use", "--port"},
+		{"a busy port of the Web UI", "demo --data=DIR/d --report=DIR/r.html --temporal=DIR/temporal --port=" + free + " --ui-port=" + port, 2, "port " + port + " is in use", "--ui-port"},
+		{"no temporal program", "dev --data=DIR/d --temporal=DIR/none", 2, "DIR/none", "temporal"},
+		{"a model that is none", "eval --model=DIR/nomodel --data=jsonl --set=DIR/own.jsonl", 2, "DIR/nomodel", "the directory of a model"},
+		{"a model without files", "eval --model=DIR/empty --data=jsonl --set=DIR/good.jsonl --out=DIR/e", 2, "DIR/good.jsonl", "JSON Lines"},
+		{"a model of another family", "eval --model=DIR/empty --data=taco --set=DIR/empty --out=DIR/e", 2, "DIR/empty has no manifest.json", "prepare"},
+		{"a model directory of a run", "demo --set=model.path=DIR/empty --data=DIR/d --report=DIR/r.html --temporal=DIR/temporal", 2, "DIR/empty", "model"},
+		{"a wrong interpreter", "sandbox run DIR/file --python=DIR/notpython", 2, "DIR/notpython", "Python"},
+		{"an unknown command", "evla", 2, "unexpected argument evla", "steady --help"},
+		{"an unknown subcommand", "dataset prepar", 2, "unexpected argument prepar", "--help"},
+		{"an unknown flag", "demo --freshly", 2, "unknown flag --freshly", "steady demo --help"},
+		{"a missing argument", "report", 2, `expected "<run>"`, "steady report --help"},
+		{"a missing flag", "judge", 2, "missing flags: --cases", "steady judge --help"},
+		{"a value that is none of the list", "dev --engine=gpu", 2, `--engine must be one of "cpu","ref","cuda"`, "steady dev --help"},
+		{"a file that is not there", "judge --cases=DIR/none.jsonl", 2, "none.jsonl", "steady judge --help"},
+		{"a file with mistakes", "judge --cases=DIR/cases.jsonl", 2, "DIR/cases.jsonl line 1", `a line is {"id"`},
+		{"own problems with mistakes", "dataset convert --in=DIR/own.jsonl --out=DIR/own.parquet", 2, `DIR/own.jsonl: line 1: field "tests" is empty`, "docs/your-own.md"},
+		{"own problems under a wrong name", "dataset convert --in=DIR/own.jsonl --out=DIR/own.json", 2, "does not end in .parquet", "problems.parquet"},
+		{"own problems that are not there", "dataset problems --format=jsonl DIR/none.jsonl", 2, "DIR/none.jsonl", "JSON Lines"},
+		{"a shard that is none", "dataset prepare --shards=DIR/none --tokenizer=" + model + " --out=DIR/s", 2, "DIR/none", "schema of BAAI/TACO"},
+		{"a data set that is none", "dataset funnel DIR/empty", 2, "DIR/empty has no manifest.json", "data set"},
+		{"an unknown key in a file", "config print -f DIR/run.yaml", 2, "DIR/run.yaml", "steps"},
+		{"an unknown key", "config print --set=run.stepz=3", 2, "run.stepz", "steps"},
+		{"a GPU without its program", "dev --engine=cuda --data=DIR/d", 2, "--engine cuda", "make build-cuda"},
+		{"an export that is none", "verify-export DIR/empty", 2, "DIR/empty has no certificate.json", "export"},
+		{"evaluations that are none", "eval compare DIR/file DIR/file", 2, "DIR/file is no result of an evaluation", "finished evaluation"},
+		{"neither group nor validation", "trajectory show r --data=DIR/data", 2, "neither --group nor --validation", "--group"},
+		{"tokens in text", "trajectory show r --group=1 --tokens --data=DIR/data", 2, "--tokens needs --format json", "--format json"},
+		{"an unknown shell", "completion csh", 2, "bash", "steady completion --help"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var out, errOut bytes.Buffer
+			code := run(strings.Fields(strings.ReplaceAll(c.args, "DIR", b.dir)), &out, &errOut)
+			text := errOut.String()
+			what, do := strings.ReplaceAll(c.what, "DIR", b.dir), strings.ReplaceAll(c.do, "DIR", b.dir)
+			var hints []string
+			for line := range strings.Lines(text) {
+				switch {
+				case strings.HasPrefix(line, "try: "):
+					hints = append(hints, line)
+				case !strings.HasPrefix(line, "error: ") && !strings.HasPrefix(line, "warning: "):
+					t.Errorf("a line that is neither error, warning nor hint: %s", line)
+				}
+			}
+			if code != c.status || out.Len() > 0 {
+				t.Errorf("status %d, want %d; output %q", code, c.status, out.String())
+			}
+			if !strings.Contains(text, what) {
+				t.Errorf("the error does not say %q:\n%s", what, text)
+			}
+			if !strings.Contains(strings.Join(hints, ""), do) || len(hints) == 0 {
+				t.Errorf("no hint says %q:\n%s", do, text)
+			}
+			for _, raw := range []string{"goroutine", "Usage:", "main.go", "%!"} {
+				if strings.Contains(text, raw) {
+					t.Errorf("the error holds %q:\n%s", raw, text)
+				}
+			}
+		})
+	}
+}
+
+// On a terminal the words "error:" and "try:" have a colour, unless NO_COLOR or TERM=dumb forbid it; elsewhere no byte of a control sequence is printed.
+func TestErrors_haveColoursOnATerminalOnly(t *testing.T) {
+	for _, c := range []struct {
+		term, noColor string
+		terminal      bool
+		want          bool
+	}{
+		{"xterm", "", true, true},
+		{"xterm", "1", true, false},
+		{"dumb", "", true, false},
+		{"xterm", "", false, false},
+	} {
+		t.Setenv("TERM", c.term)
+		t.Setenv("NO_COLOR", c.noColor)
+		for _, args := range [][]string{{"nope"}, {"ledger", "r", "--data", filepath.Join(t.TempDir(), "x")}} {
+			var text string
+			if c.terminal {
+				master, slave := testutil.TerminalPair(t)
+				if code := run(args, slave, slave); code != exitUsage {
+					t.Errorf("%v: status %d", args, code)
+				}
+				buf := make([]byte, 4096) // a terminal gives what is there
+				n, err := master.Read(buf)
+				if err != nil {
+					t.Fatal(err)
+				}
+				text = string(buf[:n])
+			} else {
+				file, err := os.Create(filepath.Join(t.TempDir(), "out"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				run(args, file, file)
+				data, err := os.ReadFile(file.Name())
+				if err != nil || file.Close() != nil {
+					t.Fatal(err)
+				}
+				text = string(data)
+			}
+			if got := strings.Contains(text, "\x1b[31merror:\x1b[0m"); got != c.want || !c.want && strings.ContainsRune(text, '\x1b') || !strings.Contains(text, "error:") {
+				t.Errorf("%+v: %v prints %q", c, args, text)
+			}
+		}
+	}
+}
