@@ -305,7 +305,8 @@ func openModel(dir string) (*evalModel, error) {
 		return nil, err
 	}
 	if m.tok.Size() > m.config.Vocab {
-		return nil, fault.New(fault.Invalid, "", "the tokenizer of %s has %d ids, the model's embedding %d rows", dir, m.tok.Size(), m.config.Vocab)
+		return nil, fault.New(fault.Invalid, "", "the tokenizer of %s has %d ids, the model's embedding %d rows", dir, m.tok.Size(), m.config.Vocab).
+			WithHint("give a directory whose tokenizer.json belongs to its weights")
 	}
 	return m, nil
 }

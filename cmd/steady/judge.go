@@ -79,7 +79,7 @@ type judged struct {
 func (c *judgeCmd) read() ([]judge.Case, error) {
 	f, err := os.Open(c.Cases)
 	if err != nil {
-		return nil, fault.New(fault.Invalid, "judge", "%w", err)
+		return nil, fault.New(fault.Invalid, "judge", "%w", err).WithHint("give a file that can be read with --cases")
 	}
 	defer f.Close() //nolint:errcheck // only read
 	return judge.ReadCases(f, c.Cases)

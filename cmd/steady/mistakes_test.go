@@ -3,6 +3,9 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"net"
 	"os"
 	"path/filepath"
@@ -62,8 +65,8 @@ func TestMistakes_sayWhatWhereAndWhatToDo(t *testing.T) {
 		{"own problems that are not there", "dataset problems --format=jsonl DIR/none.jsonl", 2, "DIR/none.jsonl", "JSON Lines"},
 		{"a shard that is none", "dataset prepare --shards=DIR/none --tokenizer=" + model + " --out=DIR/s", 2, "DIR/none", "schema of BAAI/TACO"},
 		{"a data set that is none", "dataset funnel DIR/empty", 2, "DIR/empty has no manifest.json", "data set"},
-		{"an unknown key in a file", "config print -f DIR/run.yaml", 2, "DIR/run.yaml", "steps"},
-		{"an unknown key", "config print --set=run.stepz=3", 2, "run.stepz", "steps"},
+		{"an unknown key in a file", "config print -f DIR/run.yaml", 2, "did you mean steps? (file DIR/run.yaml, line 2)", "`steady config print`"},
+		{"an unknown key", "config print --set=run.stepz=3", 2, "did you mean steps?", "`steady config print`"},
 		{"a GPU without its program", "dev --engine=cuda --data=DIR/d", 2, "--engine cuda", "make build-cuda"},
 		{"an export that is none", "verify-export DIR/empty", 2, "DIR/empty has no certificate.json", "export"},
 		{"evaluations that are none", "eval compare DIR/file DIR/file", 2, "DIR/file is no result of an evaluation", "finished evaluation"},
@@ -81,7 +84,7 @@ func TestMistakes_sayWhatWhereAndWhatToDo(t *testing.T) {
 				switch {
 				case strings.HasPrefix(line, "try: "):
 					hints = append(hints, line)
-				case !strings.HasPrefix(line, "error: ") && !strings.HasPrefix(line, "warning: "):
+				case !strings.HasPrefix(line, "error: ") && !strings.HasPrefix(line, "warning: ") && !strings.HasPrefix(line, "waiting for "):
 					t.Errorf("a line that is neither error, warning nor hint: %s", line)
 				}
 			}
@@ -100,6 +103,43 @@ func TestMistakes_sayWhatWhereAndWhatToDo(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Whoever gets a fault for what they typed gets a hint: every fault of kind Invalid or NotFound that this package makes has one, but for numbers, whose
+// message says what is allowed.
+func TestMistakes_everyOneHasAHint(t *testing.T) {
+	t.Parallel()
+	seen := 0
+	for _, name := range goFiles(t) {
+		if filepath.Base(filepath.Dir(name)) != "steady" {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hinted := map[ast.Expr]bool{}
+		ast.Inspect(file, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			if fun, ok := call.Fun.(*ast.SelectorExpr); ok && fun.Sel.Name == "WithHint" {
+				hinted[fun.X] = true // met before the call that it is about
+			}
+			kind, text, ok := faultOf(call)
+			if !ok || kind != "Invalid" && kind != "NotFound" {
+				return true
+			}
+			if seen++; !hinted[call] && !strings.Contains(text, "want at least") {
+				t.Errorf("%s: %q has no hint", filepath.Base(name), text)
+			}
+			return true
+		})
+	}
+	if seen < 40 {
+		t.Errorf("only %d faults found", seen)
 	}
 }
 

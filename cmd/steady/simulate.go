@@ -101,7 +101,7 @@ func (c *simulateCmd) Run(ctx context.Context, s *streams) error {
 // write replaces the page.
 func (c *simulateCmd) write(page *os.File, cases []simulate.Case) error {
 	if err := page.Truncate(0); err != nil {
-		return fault.New(fault.Invalid, "", "--html: %w", err)
+		return fault.New(fault.Invalid, "", "--html: %w", err).WithHint("name a file that can be written")
 	}
 	if err := simulate.WritePage(page, "steady simulate "+c.words(), cases); err != nil {
 		return err
@@ -224,7 +224,8 @@ func (c *simulateCmd) options(settings []simulate.Setting) (simulate.Options, er
 		}
 		to := map[string]any{"workers": &own.RolloutWorkers, "slots": &own.Slots, "update": &own.UpdateSeconds, "failures": &own.Failures}[s.Name]
 		if err := json.Unmarshal([]byte(s.Value), to); err != nil || s.Value == "null" {
-			return simulate.Options{}, fault.New(fault.Invalid, "", "%q is no number that %s can have", s.Value, s.Name)
+			return simulate.Options{}, fault.New(fault.Invalid, "", "%q is no number that %s can have", s.Value, s.Name).
+				WithHint("for example --sweep %s=2,4,8", s.Name)
 		}
 	}
 	recipe := "sc-taco"

@@ -27,12 +27,12 @@ func (f rowsFlags) each(s *streams, op string, row func(map[string]json.RawMessa
 	if f.File != "-" {
 		file, err := os.Open(f.File)
 		if err != nil {
-			return fault.New(fault.Invalid, op, "%w", err)
+			return fault.New(fault.Invalid, op, "%w", err).WithHint("give a file that can be read, or - for standard input")
 		}
 		defer file.Close()
 		in, name = file, f.File
 	} else if st, err := os.Stdin.Stat(); err == nil && st.IsDir() {
-		return fault.New(fault.Invalid, op, "standard input is a directory")
+		return fault.New(fault.Invalid, op, "standard input is a directory").WithHint("give a file of JSON Lines")
 	}
 	out := bufio.NewWriter(s.out)
 	err := jsonl.Each(&flusher{in, out}, func(_ int, line json.RawMessage) error {

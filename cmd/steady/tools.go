@@ -121,12 +121,12 @@ type sandboxRunCmd struct {
 func readAtMost(name string, limit int64) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
-		return nil, fault.New(fault.Invalid, "sandbox run", "%w", err)
+		return nil, fault.New(fault.Invalid, "sandbox run", "%w", err).WithHint("give a file that can be read")
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err != nil {
-		return nil, fault.New(fault.Invalid, "sandbox run", "%w", err)
+		return nil, fault.New(fault.Invalid, "sandbox run", "%w", err).WithHint("give a file that can be read")
 	}
 	if int64(len(data)) > limit {
 		return nil, fault.New(fault.Invalid, "sandbox run", "%s has more than %d MiB", name, limit>>20).WithHint("give a smaller file")

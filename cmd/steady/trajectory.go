@@ -46,11 +46,12 @@ func (c *trajectoryShowCmd) Run(ctx context.Context, s *streams) error {
 	const op = "trajectory show"
 	switch {
 	case c.Group == nil && c.Validation == "":
-		return fault.New(fault.Invalid, op, "neither --group nor --validation is given")
+		return fault.New(fault.Invalid, op, "neither --group nor --validation is given").
+			WithHint("for example --group 0, or --validation 000025 --problem 7; `steady ledger RUN --json` numbers the groups")
 	case c.Validation != "" && c.Problem == nil, c.Validation == "" && c.Problem != nil:
-		return fault.New(fault.Invalid, op, "--validation and --problem go together")
+		return fault.New(fault.Invalid, op, "--validation and --problem go together").WithHint("for example --validation 000025 --problem 7")
 	case c.Tokens && c.Format != "json":
-		return fault.New(fault.Invalid, op, "--tokens needs --format json")
+		return fault.New(fault.Invalid, op, "--tokens needs --format json").WithHint("add --format json, or leave --tokens out")
 	}
 	run, err := c.open(ctx)
 	if err != nil {
@@ -110,7 +111,7 @@ func (c *trajectoryExportCmd) Run(ctx context.Context, s *streams) error {
 	}
 	f, err := os.Create(c.Out)
 	if err != nil {
-		return fault.New(fault.Invalid, "trajectory export", "%w", err)
+		return fault.New(fault.Invalid, "trajectory export", "%w", err).WithHint("choose another place with --out")
 	}
 	w := bufio.NewWriter(f)
 	return errors.Join(c.write(ctx, run, w, s.err), w.Flush(), f.Close())

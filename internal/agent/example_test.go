@@ -32,9 +32,9 @@ func ExampleTool() {
 	tool := short{Tool: mirror{}, most: 10}
 	for _, code := range []string{"print(1)", "print('much more')"} {
 		r, err := tool.RunPython(context.Background(), code, "")
-		fmt.Println(r.Outcome, r.Stdout, r.Stderr, err)
+		fmt.Printf("%s: %q %q %v\n", r.Outcome, r.Stdout, r.Stderr, err)
 	}
 	// Output:
-	// ok print(1)  <nil>
-	// refused   a program may have 10 bytes <nil>
+	// ok: "print(1)" "" <nil>
+	// refused: "" "a program may have 10 bytes" <nil>
 }

@@ -31,14 +31,15 @@ func Read(name string) (*Result, error) {
 	}
 	var r Result
 	if err := json.Unmarshal(data, &r); err != nil {
-		return nil, fault.New(fault.Invalid, "eval.Read", "%s is no result of an evaluation: %w", name, err)
+		return nil, fault.New(fault.Invalid, "eval.Read", "%s is no result of an evaluation: %w", name, err).WithHint("give the file %s of a finished evaluation", ResultFile)
 	}
 	if r.Settings.Format != 1 || len(r.Problems) != r.Settings.Data.Problems || r.Settings.Samples < 1 {
 		return nil, fault.New(fault.Invalid, "eval.Read", "%s is no result of an evaluation", name).WithHint("give the file %s of a finished evaluation", ResultFile)
 	}
 	for _, p := range r.Problems {
 		if p.LeftOut == "" && len(p.Samples) != r.Settings.Samples {
-			return nil, fault.New(fault.Invalid, "eval.Read", "%s has %d samples of %s, its settings say %d", name, len(p.Samples), p.ID, r.Settings.Samples)
+			return nil, fault.New(fault.Invalid, "eval.Read", "%s has %d samples of %s, its settings say %d", name, len(p.Samples), p.ID, r.Settings.Samples).
+				WithHint("the file was changed; evaluate again")
 		}
 	}
 	return &r, nil
