@@ -81,9 +81,10 @@ _steady() {
 	:dirs*) [[ $PREFIX == *=* ]] && compset -P '*='; _files -/; return ;;
 	esac
 	lines=("${(@f)out}")
-	local line
+	local line about
 	for line in $lines; do
-		plain+=("${${line%%$'\t'*}//:/\\:}:${line#*$'\t'}")
+		about=${line#*$'\t'}
+		plain+=("${${line%%$'\t'*}//:/\\:}${about:+:$about}")
 	done
 	(( ${#plain} )) && _describe steady plain -S ''
 }

@@ -270,7 +270,7 @@ _steady || true`
 	for line, want := range map[string]string{
 		"steady conf":                            "config:Print and check configurations.",
 		"steady config print --recipe sc-taco-1": "sc-taco-1gpu:sc-taco on one GPU",
-		"steady report --data " + data + " al":   "alpha:\nalpine:",
+		"steady report --data " + data + " al":   "alpha\nalpine",
 		"steady dev --data ":                     "files -/",
 		"steady config print -f ":                "files",
 		"steady nonsense nonsense ":              "",

@@ -508,6 +508,68 @@ func TestFAQ_explainsMessagesThatExist(t *testing.T) {
 	}
 }
 
+// fullyExplained are folders all of whose messages docs/faq.md explains.
+var fullyExplained = []string{
+	"internal/artifact", "internal/chat", "internal/checkpoint", "internal/devserver", "internal/ledger", "internal/learner", "internal/policy", "internal/sandbox", "internal/transcript",
+}
+
+// notForUsers are messages about a mistake in the code that calls, or with nothing to say beside their cause.
+var notForUsers = []string{
+	"the binary and the database file must be given", "own binary: …", "batch … is of step …, asked for is …", "… holds step …", "… begins with step …, asked for is …",
+	"step … is before the first step of …, …", "…: … log-probabilities, recorded were …", "…/… is missing", "…: format … with … files, want 1 with 3",
+	"…: file … is …, want …", "… has no ledger record of step …; the newest before is of step …",
+}
+
+// No message of these folders is without its row, so that a new one is not forgotten. Faults of kind Internal have one row for all.
+func TestFAQ_leavesNothingOut(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join(testutil.Root(), "docs", "faq.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := regexp.MustCompile("(?m)^\\| `([^`]+)` \\| `(\\w+)` \\|").FindAllStringSubmatch(string(text), -1)
+	used := map[string]bool{}
+	for _, name := range goFiles(t) {
+		folder, err := filepath.Rel(testutil.Root(), filepath.Dir(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Contains(fullyExplained, filepath.ToSlash(folder)) {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			kind, format, ok := faultOf(call)
+			format = verb.ReplaceAllString(format, "…")
+			if !ok || kind == "Internal" || !regexp.MustCompile(`[a-z]{3}`).MatchString(format) {
+				return true
+			}
+			for _, part := range notForUsers {
+				if strings.Contains(format, part) {
+					used[part] = true
+					return true
+				}
+			}
+			if !slices.ContainsFunc(rows, func(m []string) bool { return m[2] == kind && strings.Contains(format, m[1]) }) {
+				t.Errorf("%s: docs/faq.md does not explain %q of kind %s", folder, format, kind)
+			}
+			return true
+		})
+	}
+	for _, part := range notForUsers {
+		if !used[part] {
+			t.Errorf("%q is no message any more: take it off the list", part)
+		}
+	}
+}
+
 // Every number of the report has its row in docs/understanding-metrics.md.
 func TestMetricsPage_explainsEveryNumber(t *testing.T) {
 	t.Parallel()

@@ -30,7 +30,7 @@ func TemporalFlags() map[string][]string {
 	one := []string{"--workflow-id", "-w", "--run-id", "-r", "--address", "-o"}
 	with := func(more ...string) []string { return append(slices.Clone(one), more...) }
 	return map[string][]string{
-		"workflow start":          with("--type", "--task-queue", "--input-file", "--input"),
+		"workflow start":          {"--workflow-id", "-w", "--type", "--task-queue", "--input-file", "--input", "--address", "-o"},
 		"workflow query":          with("--name", "--input"),
 		"workflow update execute": with("--name", "--input"),
 		"workflow signal":         with("--name", "--input"),
