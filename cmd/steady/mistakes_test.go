@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/steadyrl/steady/internal/testutil"
+	"github.com/steadyrl/steady/internal/ui"
 )
 
 // Mistakes that people make: each ends with its status, says what and where in its first line, and what to do in a line of its own. Nothing else is printed: no usage
@@ -185,6 +186,25 @@ func TestErrors_haveColoursOnATerminalOnly(t *testing.T) {
 			if got := strings.Contains(text, "\x1b[31merror:\x1b[0m"); got != c.want || !c.want && strings.ContainsRune(text, '\x1b') || !strings.Contains(text, "error:") {
 				t.Errorf("%+v: %v prints %q", c, args, text)
 			}
+		}
+	}
+}
+
+// A run is redrawn in place, with a colour for a state, only on a terminal that can do it.
+func TestNewDisplay_followsTheTerminal(t *testing.T) {
+	for _, c := range []struct{ term, noColor, want string }{
+		{"xterm", "", "r  training  \x1b[33m[paused]\x1b[0m\r\n"},
+		{"xterm", "1", "r  training  [paused]\r\n"},
+		{"dumb", "", "Z r training (paused)\r\n"},
+	} {
+		t.Setenv("TERM", c.term)
+		t.Setenv("NO_COLOR", c.noColor)
+		master, slave := testutil.TerminalPair(t)
+		newDisplay(slave).Update(ui.State{Run: "r", Phase: "training", Paused: true})
+		buf := make([]byte, 4096)
+		n, err := master.Read(buf)
+		if err != nil || !strings.HasSuffix(string(buf[:n]), c.want) {
+			t.Errorf("%+v: %q, %v", c, buf[:n], err)
 		}
 	}
 }
