@@ -234,7 +234,7 @@ func (evalRunCmd) Help() string { return evalCmd{}.Help() }
 
 // Help is shown by --help, below the first line.
 func (evalCompareCmd) Help() string {
-	return `Compares two finished evaluations of the same problems with the same settings, problem by problem, with an interval of the difference: the second minus the first.
+	return `Compares two finished evaluations of the same problems, problem by problem, with an interval of the difference: the second minus the first. Settings in which they differ are named.
 
   steady eval compare A/eval.json B/eval.json
   steady eval compare A/eval.json B/eval.json --json
