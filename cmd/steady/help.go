@@ -40,7 +40,7 @@ One GPU of several, with the program that has the GPU engine:
 
 Reads and writes: the artifact store in --data. Prints its log. docs/operations.md says which roles a run needs.
 
-Exit status: 0 interrupted, which is its ordinary end, 1 a role cannot be served, 2 usage, 3 Temporal cannot be reached.`
+Exit status: 0 interrupted, which is its ordinary end, 1 a role cannot be served or its GPU failed, 2 usage, 3 Temporal cannot be reached.`
 }
 
 // Help is shown by --help, below the first line.
