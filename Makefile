@@ -85,7 +85,7 @@ unit: ## all tests beside the code
 	$(GO) test ./...
 
 e2e: ## the whole system on a real Temporal server
-	$(GO) test -tags e2e -count=1 -timeout 20m ./test/e2e
+	$(GO) test -tags e2e -count=1 -timeout 25m ./test/e2e
 
 durability: ## kill, crash and cut off the processes of a run at chosen and at random moments; compare final digests
 	$(GO) test -tags durability -count=1 -timeout 30m ./test/durability
