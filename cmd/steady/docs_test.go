@@ -133,7 +133,7 @@ func checkTemporal(words []string, mention bool) error {
 			contract.UpdatePause, contract.UpdateResume, contract.UpdateStop, contract.UpdateRate, contract.UpdateThreshold, contract.UpdatePrefill,
 		},
 		"workflow query --name":       {contract.QueryProgress},
-		"workflow start --type":       {contract.TrainRun},
+		"workflow start --type":       {contract.TrainRun, contract.Study},
 		"workflow start --task-queue": {contract.QueueControl},
 	}
 	for key, allowed := range known {
@@ -328,7 +328,11 @@ func TestPages_blocksAreTrue(t *testing.T) {
 				if err := os.WriteFile(file, []byte(b.Text), 0o600); err != nil {
 					t.Fatal(err)
 				}
-				if _, _, err := config.Load(config.Options{Files: []string{file}}); err != nil {
+				_, _, err := config.Load(config.Options{Files: []string{file}})
+				if strings.Contains(b.Text, "\narms:") {
+					_, err = config.LoadStudy(file)
+				}
+				if err != nil {
 					t.Errorf("%s: %v", b.Where(), err)
 				}
 			case "go":

@@ -364,3 +364,49 @@ Reads nothing, writes nothing but its output.
 
 Exit status: 0.`
 }
+
+// Help is shown by --help, below the first line.
+func (studyRunCmd) Help() string {
+	return `Runs every arm of a study with every seed, in one process as steady demo does, and compares them. The same command goes on where an interrupted one stopped; a run that has a result is never made again.
+
+  steady study study-staleness --quick
+  steady study my-study.yaml --parallel 2 --out results
+
+Reads: the definition, and the store below --data. Writes: runs below --data; study.md, study.svg, study.csv and study-problems.csv in --out. docs/studies.md has the form of a file and says how to read the table.
+
+Exit status: 0 all runs ended and every gate holds, 1 a run has no result or a gate does not hold, 2 usage or a mistake in the study (all are listed), 4 interrupted.`
+}
+
+// Help is shown by --help, below the first line.
+func (studyShowCmd) Help() string {
+	return `Prints the definition of a study: as it is written, or with --json as the input of the workflow Study.
+
+  steady study show study-staleness
+  steady study show my-study.yaml --quick --json
+
+Reads: the file, or with --of the store in --data. Writes nothing but its output.
+
+Exit status: 0 printed, 2 there is no such study, or it has a mistake.`
+}
+
+// Help is shown by --help, below the first line.
+func (studyReportCmd) Help() string {
+	return `Writes table and picture of a study again, finished or not.
+
+  steady study report study-staleness-quick --out results
+
+Reads: the records of the study and its runs in the store of --data. Writes: study.md, study.svg, study.csv and study-problems.csv in --out.
+
+Exit status: 0 written, 2 there is no such study or the directory cannot be written, 5 a record is damaged.`
+}
+
+// Help is shown by --help, below the first line.
+func (studyListCmd) Help() string {
+	return `Lists the bundled studies; steady study show prints one.
+
+  steady study list
+
+Reads nothing, writes nothing but its output.
+
+Exit status: 0.`
+}
