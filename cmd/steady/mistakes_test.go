@@ -44,7 +44,7 @@ func TestMistakes_sayWhatWhereAndWhatToDo(t *testing.T) {
 		{"a wrong run", "report q --data=DIR/data", 2, `no run "q" in DIR/data/store; there is r`, "name one of these runs"},
 		{"a wrong run of a trajectory", "trajectory show q --group 1 --data=DIR/data", 2, `no run "q"`, "name one of these runs"},
 		{"a wrong lineage", "ledger r --lineage=l9 --data=DIR/data", 2, `no lineage "l9"; there is l0, l1`, "--lineage"},
-		{"no server", "worker --roles=judge --data=DIR/w", 3, "Temporal at 127.0.0.1:" + free + " does not answer", "start `steady dev`"},
+		{"no server", "worker --roles=judge --wait-server=0s --data=DIR/w", 3, "Temporal at 127.0.0.1:" + free + " does not answer", "start `steady dev`"},
 		{"a busy port", "dev --data=DIR/d --temporal=DIR/temporal --port=" + port + " --ui-port=" + free, 2, "port " + port + " is in use", "--port"},
 		{"a busy port of the Web UI", "demo --data=DIR/d --report=DIR/r.html --temporal=DIR/temporal --port=" + free + " --ui-port=" + port, 2, "port " + port + " is in use", "--ui-port"},
 		{"no temporal program", "dev --data=DIR/d --temporal=DIR/none", 2, "DIR/none", "temporal"},

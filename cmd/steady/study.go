@@ -139,7 +139,8 @@ func (c *studyRunCmd) results(ctx context.Context, s *streams, store artifact.St
 		return &exitError{exitRunFailed, fault.New(fault.Lost, "", "%d of %d runs have no result", res.All-res.Done, res.All).
 			WithHint("start the same command again: it makes those that are missing, and no other")}
 	case res.Passed != nil && !*res.Passed:
-		return &exitError{exitRunFailed, fault.New(fault.Invalid, "", "the gate does not hold: a 95 %% interval of a difference does not lie above 0")}
+		return &exitError{exitRunFailed, fault.New(fault.Invalid, "", "the gate does not hold: a 95 %% interval of a difference does not lie above 0").
+			WithHint("read study.md; more seeds make the interval narrower")}
 	}
 	return nil
 }
