@@ -123,9 +123,8 @@ func (l *loop) eventIn(ctx workflow.Context, kind, where, text string, step int)
 
 func recordEvent(ctx workflow.Context, spec contract.RunSpec, id, kind, where, text string, step int) {
 	now := workflow.Now(ctx).UTC()
-	o := workflow.GetActivityOptions(control(ctx, spec.Timeouts, "note: "+kind))
-	o.ScheduleToCloseTimeout = 2 * spec.Timeouts.Control
-	f := contract.RecordEventActivity.Start(workflow.WithActivityOptions(ctx, o), contract.EventRequest{
+	note := bounded(control(ctx, spec.Timeouts, "note: "+kind), 2*spec.Timeouts.Control, 10)
+	f := contract.RecordEventActivity.Start(note, contract.EventRequest{
 		RunKey: spec.RunKey, ID: now.Format("20060102T150405.000") + "-" + id,
 		Event: record.Event{Time: now.Format("2006-01-02T15:04:05.000Z07:00"), Kind: kind, Where: where, Message: clip(text, 2000), Step: step},
 	})

@@ -79,6 +79,16 @@ const (
 	offerToClose = 15 * time.Second
 )
 
+// bounded returns the options of an activity that must not hold back for ever what comes after it: it is given up when no worker takes it for
+// `wait`, and after a number of attempts. It has no bound from schedule to close: the SDK compares that with the worker's time of day, so that
+// a worker whose clock is ahead of the server's would never begin.
+func bounded(ctx workflow.Context, wait time.Duration, attempts int32) workflow.Context {
+	o := workflow.GetActivityOptions(ctx)
+	o.ScheduleToStartTimeout = wait
+	o.RetryPolicy.MaximumAttempts = attempts
+	return workflow.WithActivityOptions(ctx, o)
+}
+
 // bootstrap are the time-outs of the one activity that runs before the configuration is known.
 func bootstrap() contract.Timeouts {
 	return contract.Timeouts{Control: time.Minute, Heartbeat: 10 * time.Second}

@@ -189,10 +189,8 @@ func (r *run) finish(ctx workflow.Context, out *contract.RunOutput, err error) {
 
 // writeReport writes the report of the lineage and returns its name, empty if it could not.
 func (r *run) writeReport(ctx workflow.Context, summary string, final bool) string {
-	ctx = control(ctx, r.spec.Timeouts, summary)
-	o := workflow.GetActivityOptions(ctx)
-	o.ScheduleToCloseTimeout = 10 * r.spec.Timeouts.Control // a report must not hold back what comes after it for ever
-	rep, err := contract.WriteReportActivity.Do(workflow.WithActivityOptions(ctx, o), contract.ReportRequest{RunKey: r.spec.RunKey, Final: final})
+	ctx = bounded(control(ctx, r.spec.Timeouts, summary), 10*r.spec.Timeouts.Control, 30)
+	rep, err := contract.WriteReportActivity.Do(ctx, contract.ReportRequest{RunKey: r.spec.RunKey, Final: final})
 	if err != nil {
 		workflow.GetLogger(ctx).Error("the report could not be written", "error", err)
 		return ""

@@ -62,9 +62,8 @@ func (l *loop) askGroups(ctx workflow.Context, silence time.Duration) {
 		for _, g := range some {
 			q.Workflows = append(q.Workflows, contract.GroupID(l.spec.Scope(), g.N))
 		}
-		o := workflow.GetActivityOptions(control(ctx, l.spec.Timeouts, fmt.Sprintf("ask about %d groups without a report", len(some))))
-		o.ScheduleToCloseTimeout = silence
-		res, err := contract.InspectActivity.Do(workflow.WithActivityOptions(ctx, o), q)
+		ask := control(ctx, l.spec.Timeouts, fmt.Sprintf("ask about %d groups without a report", len(some)))
+		res, err := contract.InspectActivity.Do(bounded(ask, silence, 10), q)
 		if err != nil || len(res.Found) != len(some) {
 			workflow.GetLogger(ctx).Warn("silent groups could not be asked about", "error", err)
 			return // no answer is no news; the next time asks again

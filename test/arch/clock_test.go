@@ -87,6 +87,17 @@ func TestClock_theTimeOfDayIsReadWhereItDoesNoHarm(t *testing.T) {
 	}
 }
 
+// A worker compares the bound of all attempts together, from their schedule to their close, with its own time of day: one whose clock is ahead
+// of the server's gives every attempt up before it begins.
+func TestClock_noActivityIsBoundedFromScheduleToClose(t *testing.T) {
+	t.Parallel()
+	for _, name := range files(t) {
+		if strings.HasPrefix(name, "workflows/") && strings.HasSuffix(name, ".go") && strings.Contains(read(t, name), "ScheduleToCloseTimeout") {
+			t.Errorf("%s sets ScheduleToCloseTimeout; see bounded in workflows/options.go", name)
+		}
+	}
+}
+
 func TestClock_aReaderIsFound(t *testing.T) {
 	t.Parallel()
 	text := "package x\nfunc f(a fileInfo) {\n_ = time.Now().UTC()\n_ = a.ModTime()\n_ = time.Since(p.AsTime())\n_ = time.Unix(1, 0)\n_ = time.Since(began)\n_ = x.UTC\n}\n"
