@@ -53,10 +53,11 @@ func (l *loop) onTrainer(what string, t int, work func(workflow.Context, contrac
 	}
 }
 
-// fellSilent reports whether work ended because its heartbeats did.
+// fellSilent reports whether work ended because its heartbeats did, or because nobody took it: the trainer died before, or a server that
+// was away or a machine that is slow kept it from asking in time.
 func fellSilent(err error) bool {
 	t, ok := errors.AsType[*temporal.TimeoutError](err)
-	return ok && t.TimeoutType() == enumspb.TIMEOUT_TYPE_HEARTBEAT
+	return ok && (t.TimeoutType() == enumspb.TIMEOUT_TYPE_HEARTBEAT || t.TimeoutType() == enumspb.TIMEOUT_TYPE_SCHEDULE_TO_START)
 }
 
 // acquire takes a trainer. After a loss the run's standbys are asked first, since they need not restore or replay.

@@ -473,7 +473,8 @@ func TestTrainLoop_lostTrainerIsReplacedAndRefusalsEndTheRun(t *testing.T) {
 		{"fenced off once", fault.Stale, nil, 1, "", 2},
 		{"numeric fault", fault.Numeric, nil, 100, fault.Numeric, 1},
 		{"lost for ever", fault.Lost, nil, 100, fault.Lost, 10},
-		{"not taken for ever", fault.Lost, temporal.NewTimeoutError(enumspb.TIMEOUT_TYPE_SCHEDULE_TO_START, nil), 100, fault.Lost, 10},
+		{"not taken for long", fault.Lost, temporal.NewTimeoutError(enumspb.TIMEOUT_TYPE_SCHEDULE_TO_START, nil), 30, "", 31},
+		{"not taken for ever", fault.Lost, temporal.NewTimeoutError(enumspb.TIMEOUT_TYPE_SCHEDULE_TO_START, nil), 1000, fault.Lost, 100},
 		{"silent for long", fault.Lost, temporal.NewHeartbeatTimeoutError(), 30, "", 31},
 		{"silent for ever", fault.Lost, temporal.NewHeartbeatTimeoutError(), 1000, fault.Lost, 100},
 	}
