@@ -109,9 +109,7 @@ func (l *loop) whatRuns(ctx workflow.Context, silence time.Duration) string {
 	if l.validating != "" {
 		q.Workflows = append(q.Workflows, contract.ValidateID(l.spec.Scope(), l.validating))
 	}
-	o := workflow.GetActivityOptions(control(ctx, l.spec.Timeouts, "ask what the stage waits for"))
-	o.ScheduleToCloseTimeout = silence
-	res, err := contract.InspectActivity.Do(workflow.WithActivityOptions(ctx, o), q)
+	res, err := contract.InspectActivity.Do(bounded(control(ctx, l.spec.Timeouts, "ask what the stage waits for"), silence, 10), q)
 	if err != nil {
 		workflow.GetLogger(ctx).Warn("a stage could not be asked about", "stage", l.stage, "error", err)
 		return ""

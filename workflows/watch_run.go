@@ -40,9 +40,8 @@ func (r *run) watch(ctx workflow.Context, stage string, ids ...string) (stop fun
 
 // look asks about the workflows once. marks are those of the look before, and named those of which an event tells; both are renewed.
 func (r *run) look(ctx workflow.Context, spec contract.RunSpec, stage string, ids []string, marks []uint32, named []bool) {
-	o := workflow.GetActivityOptions(control(ctx, spec.Timeouts, "ask how far "+stage+" is"))
-	o.ScheduleToCloseTimeout = spec.Timeouts.Stall
-	res, err := contract.InspectActivity.Do(workflow.WithActivityOptions(ctx, o), contract.InspectRequest{RunKey: spec.RunKey, Workflows: ids})
+	ask := bounded(control(ctx, spec.Timeouts, "ask how far "+stage+" is"), spec.Timeouts.Stall, 10)
+	res, err := contract.InspectActivity.Do(ask, contract.InspectRequest{RunKey: spec.RunKey, Workflows: ids})
 	switch {
 	case ctx.Err() != nil: // the stage is over
 		return
