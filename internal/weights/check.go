@@ -72,24 +72,7 @@ func (k *checker) file(ctx context.Context, name string) error {
 		return fault.New(fault.Corrupt, "weights.CheckDir", "%w", err)
 	}
 	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return fault.New(fault.Corrupt, "weights.CheckDir", "%w", err)
-	}
-	length := int(st.Size())
-	header := make([]byte, min(8, length))
-	if _, err := io.ReadFull(f, header); err != nil {
-		return fault.New(fault.Corrupt, "weights.CheckDir", "%w", err)
-	}
-	base, err := headerEnd(header, length)
-	if err != nil {
-		return err
-	}
-	header = append(header, make([]byte, base-8)...)
-	if _, err := io.ReadFull(f, header[8:]); err != nil {
-		return fault.New(fault.Corrupt, "weights.CheckDir", "%w", err)
-	}
-	tensors, err := parseHeader(header, length)
+	tensors, err := readHeader(f)
 	if err != nil {
 		return err
 	}
@@ -100,6 +83,29 @@ func (k *checker) file(ctx context.Context, name string) error {
 		k.in[t.Name] = place{name, t}
 	}
 	return nil
+}
+
+// readHeader reads the header of a safetensors file, no more.
+func readHeader(f fs.File) ([]Tensor, error) {
+	const op = "weights.CheckDir"
+	st, err := f.Stat()
+	if err != nil {
+		return nil, fault.New(fault.Corrupt, op, "%w", err)
+	}
+	length := int(st.Size())
+	header := make([]byte, min(8, length))
+	if _, err := io.ReadFull(f, header); err != nil {
+		return nil, fault.New(fault.Corrupt, op, "%w", err)
+	}
+	base, err := headerEnd(header, length)
+	if err != nil {
+		return nil, err
+	}
+	header = append(header, make([]byte, base-8)...)
+	if _, err := io.ReadFull(f, header[8:]); err != nil {
+		return nil, fault.New(fault.Corrupt, op, "%w", err)
+	}
+	return parseHeader(header, length)
 }
 
 // tensor checks the tensor whose bytes come next in r.

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/steadyrl/steady/internal/cudart"
+	"github.com/steadyrl/steady/internal/engine/plan"
 	"github.com/steadyrl/steady/internal/fault"
 )
 
@@ -51,14 +52,7 @@ type step struct {
 
 // splitsOf is the number of partial results for rows up to a position, rounded up to one of few numbers.
 func splitsOf(position int) int {
-	need, n := position/tensorKeys+1, 1
-	for n < need {
-		if n >= 2 && n*3/2 >= need {
-			return n * 3 / 2
-		}
-		n *= 2
-	}
-	return n
+	return plan.SplitsOf(position)
 }
 
 // powerOfTwo is n rounded up to a power of two, at most most.
@@ -73,13 +67,9 @@ func powerOfTwo(n, most int) int {
 // setUp allocates what does not depend on lengths.
 func (d *decoder) setUp(g *gpu) error {
 	d.rows, d.graphs = g.opts.Sequences, map[stepKey]*cudart.Graph{}
-	for _, a := range []struct {
-		at    *cudart.Ptr
-		bytes int
-	}{{&d.tokens, 4 * d.rows}, {&d.positions, 4 * d.rows}, {&d.asks, askBytes * d.rows}, {&d.tables, 4 * d.rows * g.seqPages}} {
-		if err := g.alloc(a.at, a.bytes); err != nil {
-			return err
-		}
+	into := map[string]*cudart.Ptr{"tokens": &d.tokens, "positions": &d.positions, "asks": &d.asks, "tables": &d.tables}
+	if err := g.allocAll(into, plan.LaneParts(g.planned(), d.rows)); err != nil {
+		return err
 	}
 	for i := range d.landings {
 		var err error
@@ -159,8 +149,8 @@ func (s step) bytes() int { return s.rows * (answerBytes + 8*s.width) }
 // makeRoom provides memory for a step. Captured steps know the old addresses and are given up when one changes.
 func (g *gpu) makeRoom(key stepKey) error {
 	d := &g.decoder
-	parts := key.rows * key.splits * g.Heads
-	if parts*g.HeadDim*4 <= d.parts.bytes && key.rows <= d.results.rows && key.width <= d.results.width {
+	parts := plan.PartialParts(g.planned(), key.rows, key.splits)
+	if parts[0].Bytes <= d.parts.bytes && key.rows <= d.results.rows && key.width <= d.results.width {
 		return nil
 	}
 	if err := g.ctx.Sync(); err != nil {
@@ -169,7 +159,8 @@ func (g *gpu) makeRoom(key stepKey) error {
 	if err := d.forget(); err != nil {
 		return err
 	}
-	return errors.Join(g.need(&d.parts, parts*g.HeadDim*4), g.need(&d.partStats, parts*8), d.results.grow(&g.device, key.rows, key.width))
+	into := map[string]*buffer{"parts": &d.parts, "partStats": &d.partStats}
+	return errors.Join(g.needAll(into, parts), d.results.grow(&g.device, key.rows, key.width))
 }
 
 // forget gives all captured steps up.

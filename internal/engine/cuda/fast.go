@@ -8,25 +8,22 @@ import (
 
 	"github.com/steadyrl/steady/internal/cudart"
 	"github.com/steadyrl/steady/internal/engine"
+	"github.com/steadyrl/steady/internal/engine/plan"
 	"github.com/steadyrl/steady/internal/fault"
 )
 
 // Sizes of the fast kernels: the width of a head, rows of a block of gradients, and the widest row of a norm.
 const (
-	fastHead   = 128
+	fastHead   = plan.HeadWidth
 	fastRows   = 16
-	fastHidden = 8192
+	fastHidden = plan.FastHidden
 )
 
 // fastHeadRows is the number of trained tokens whose logits exist at once.
-const fastHeadRows = 2048
+const fastHeadRows = plan.HeadRows
 
 // attendRoom bounds the workspace of one call of attention, in bytes: batch * heads * length^2 * 2. Longer sequences go in fewer heads a call.
-const attendRoom = 9 << 30
-
-// spare is the GPU memory in bytes that stays free when activations are kept, beside room for another copy of the weights: libraries load code on demand, and
-// a sampler may start later.
-const spare = 1 << 30
+const attendRoom = plan.AttendRoom
 
 // fastKernels are the functions of kernels/fast.cu by name.
 type fastKernels struct {
@@ -93,8 +90,7 @@ type attendCall struct {
 
 // suits says whether the fast kernels can do a model.
 func suits(s sizes, o Options) bool {
-	widths := s.HeadDim == fastHead && s.Hidden <= fastHidden && s.Hidden%align == 0 && s.Intermediate%align == 0 && s.Vocab%4 == 0
-	return widths && o.Precision == BF16 && !o.Exact
+	return plan.Fast(s.planned(), o.Precision.elemBytes()) && !o.Exact
 }
 
 func newFast(d *device) (*fastTrain, error) {
@@ -121,22 +117,12 @@ func newFast(d *device) (*fastTrain, error) {
 
 // bucket is the length that attention is planned for: the next power of two from 128 on.
 func bucket(length int) int {
-	b := 128
-	for b < length {
-		b *= 2
-	}
-	return b
+	return plan.Bucket(length)
 }
 
 // padRows is the number of rows of the products: few shapes serve any number of rows.
 func (g *trainGPU) padRows(n int) int {
-	switch {
-	case g.blas == nil:
-		return n
-	case n <= 4096:
-		return pad(n, 256)
-	}
-	return pad(n, 1024)
+	return plan.PadRows(n, g.blas != nil)
 }
 
 // order sorts a micro-batch's sequences by their bucket, longest first.
@@ -149,31 +135,15 @@ func order(b *engine.Batch, indices []int) []int {
 // planCalls divides the micro-batch's attention into calls. lengths are those of the sequences, in the order of buckets.
 func planCalls(s sizes, lengths []int) (calls []attendCall, stats int) {
 	group := s.Heads / s.KVHeads
-	for len(lengths) > 0 {
-		length, same := bucket(lengths[0]), 0
-		for same < len(lengths) && bucket(lengths[same]) == length {
-			same++
-		}
-		square := 2 * length * length
-		count, heads := 1, s.KVHeads
-		for count*2 <= same && count*2*s.Heads*square <= attendRoom {
-			count *= 2
-		}
-		for heads > 1 && (s.KVHeads%heads != 0 || count*heads*group*square > attendRoom) {
-			heads--
-		}
-		for first := 0; first < s.KVHeads; first += heads {
-			c := attendCall{
-				shape: cudart.Attention{
-					Batch: count, Length: length, Heads: heads * group, KVHeads: heads, Width: s.HeadDim, StrideQ: s.queries, StrideK: s.KVHeads * s.HeadDim,
-					StrideQKV: s.qkv, Scale: s.scaleOf(),
-				},
-				head: first, stats: stats,
-			}
-			stats += count * heads * group * length
-			calls = append(calls, c)
-		}
-		lengths = lengths[count:]
+	planned, stats := plan.Calls(s.planned(), lengths)
+	for _, p := range planned {
+		calls = append(calls, attendCall{
+			shape: cudart.Attention{
+				Batch: p.Batch, Length: p.Length, Heads: p.KVHeads * group, KVHeads: p.KVHeads, Width: s.HeadDim, StrideQ: s.queries,
+				StrideK: s.KVHeads * s.HeadDim, StrideQKV: s.qkv, Scale: s.scaleOf(),
+			},
+			head: p.Head, stats: p.Stats,
+		})
 	}
 	return calls, stats
 }
@@ -193,24 +163,12 @@ func (p *packer) add(list ...int32) (offset int) {
 // layoutOf places a layer's activations of so many rows.
 func (g *trainGPU) layoutOf(rows, stats int, rich bool) fastSlot {
 	var s fastSlot
-	type part struct {
-		at    *cudart.Ptr
-		bytes int
+	at := map[string]*cudart.Ptr{
+		"mid": &s.mid, "qkv": &s.qkv, "att": &s.att, "gu": &s.gu, "stats": &s.stats, "n1": &s.n1, "n2": &s.n2, "q": &s.q, "keys": &s.keys,
 	}
-	parts := []part{
-		{&s.mid, rows * g.Hidden * 4},
-		{&s.qkv, rows * g.sizes.qkv * 2},
-		{&s.att, rows * g.queries * 2},
-		{&s.gu, rows * 4 * g.Intermediate},
-		{&s.stats, stats * 4},
-	}
-	if rich {
-		parts = append(parts, part{&s.n1, rows * g.Hidden * 2}, part{&s.n2, rows * g.Hidden * 2}, part{&s.q, rows * g.queries * 2},
-			part{&s.keys, rows * g.KVHeads * g.HeadDim * 2})
-	}
-	for _, part := range parts {
-		*part.at = cudart.Ptr(s.bytes) //nolint:gosec // an offset
-		s.bytes += pad(part.bytes, 256)
+	for _, p := range plan.SlotParts(g.planned(), rows, stats, rich) {
+		*at[p.Name] = cudart.Ptr(s.bytes) //nolint:gosec // an offset
+		s.bytes += p.Bytes
 	}
 	return s
 }
@@ -247,8 +205,17 @@ func (g *trainGPU) fastPlace(b *engine.Batch, m *micro, scale float64) error {
 	return err
 }
 
+// buffers are the buffers of a micro-batch by their names in the memory plan.
+func (f *fastTrain) buffers() map[string]*buffer {
+	return map[string]*buffer{
+		"x": &f.x, "dx": &f.dx, "n": &f.n, "dn": &f.dn, "dy": &f.dy, "delta": &f.delta, "q": &f.q, "keys": &f.keys, "datt": &f.datt, "dqkv": &f.dqkv,
+		"dgu": &f.dgu, "h": &f.h, "dh": &f.dh, "sums": &f.sums, "part": &f.part, "hx": &f.hx, "dhn": &f.dhn, "logits": &f.logits, "dlogits": &f.dlogits,
+		"ints": &f.ints, "words": &f.words, "logQ": &f.logQ, "recordIDs": &f.recordIDs, "head": &f.head, "stats": &f.stats, "embed": &f.embed,
+	}
+}
+
 func (g *trainGPU) tryPlace(b *engine.Batch, m *micro, scale float64) error {
-	f, n, kvd := g.fast, len(m.tokens), g.KVHeads*g.HeadDim
+	f, n := g.fast, len(m.tokens)
 	rows := g.padRows(n)
 	f.m = fastMicro{rows: rows, k: recordWidth(b.Objective), scale: scale}
 	var lengths []int
@@ -284,18 +251,10 @@ func (g *trainGPU) tryPlace(b *engine.Batch, m *micro, scale float64) error {
 	p := &packer{}
 	offsets := []int{p.add(m.tokens...), p.add(m.position...), p.add(m.table...), p.add(m.last...), p.add(rowsOf(m.targets)...)}
 	f.packCalls(p, lengths)
-	for b, bytes := range map[*buffer]int{
-		&f.x: (g.Layers + 1) * rows * g.Hidden * 4, &f.dx: rows * g.Hidden * 4, &f.n: rows * g.Hidden * 2, &f.dn: rows * g.Hidden * 2, &f.dy: rows * g.Hidden * 2,
-		&f.delta: rows * g.Hidden * 2, &f.q: rows * g.queries * 2, &f.keys: rows * kvd * 2, &f.datt: rows * g.queries * 2, &f.dqkv: rows * g.sizes.qkv * 2,
-		&f.dgu: rows * 4 * g.Intermediate, &f.h: rows * g.Intermediate * 2, &f.dh: rows * g.Intermediate * 2, &f.sums: stats * 4,
-		&f.part: pad(max(rows, chunk), fastRows) / fastRows * max(g.Hidden, 2*fastHead) * 4, &f.hx: chunk * g.Hidden * 2, &f.dhn: chunk * g.Hidden * 2,
-		&f.logits: chunk * g.Vocab * 4, &f.dlogits: chunk * g.Vocab * 2, &f.ints: 4 * len(p.ints), &f.words: targets * targetBytes,
-		&f.logQ: 4 * targets * f.m.k, &f.recordIDs: 4 * targets * f.m.k,
-		&f.head: chunk * f.m.k * 8, &f.stats: targets * statsBytes, &f.embed: 4 * (3*n + 12),
-	} {
-		if err := g.need(b, bytes); err != nil {
-			return err
-		}
+	if err := g.needAll(f.buffers(), plan.FastParts(g.planned(), plan.Micro{
+		Rows: rows, Tokens: n, Targets: targets, Stats: stats, Record: f.m.k, Ints: len(p.ints), Chunk: chunk,
+	})); err != nil {
+		return err
 	}
 	if f.dnn != nil && workspace > 0 {
 		if err := f.dnn.Reserve(workspace); err != nil {
@@ -352,19 +311,14 @@ func (g *trainGPU) chooseSlots(rows, stats int) error {
 	if err != nil {
 		return err
 	}
-	left := spare
-	for _, m := range g.w.all {
-		left += m.bytes(g.opts.Precision)
-	}
-	want, room := g.Layers, max(f.slots.bytes, int(free)+f.slots.bytes-left)
+	want := g.Layers
 	if g.opts.slots > 0 {
 		want = min(want, g.opts.slots)
 	}
-	f.slot = g.layoutOf(rows, stats, true)
-	if f.rich = want == g.Layers && want*f.slot.bytes <= room; !f.rich {
-		f.slot = g.layoutOf(rows, stats, false)
-	}
-	if n := min(want, max(1, room/f.slot.bytes)); n*f.slot.bytes > f.slots.bytes {
+	room := max(f.slots.bytes, plan.SlotRoom(g.planned(), g.opts.Precision.elemBytes(), int(free)+f.slots.bytes)) //nolint:gosec // the memory of a card
+	n, rich := plan.Slots(g.planned(), rows, stats, want, room)
+	f.rich, f.slot = rich, g.layoutOf(rows, stats, rich)
+	if n*f.slot.bytes > f.slots.bytes {
 		if err := g.need(&f.slots, n*f.slot.bytes); err != nil {
 			return err
 		}

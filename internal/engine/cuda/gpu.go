@@ -7,13 +7,14 @@ import (
 	"math"
 
 	"github.com/steadyrl/steady/internal/cudart"
+	"github.com/steadyrl/steady/internal/engine/plan"
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/model"
 )
 
 // pageTokens is the number of tokens of a cache page, PAGE in the kernels; threads of a block, and the limits of the kernels.
 const (
-	pageTokens   = 32
+	pageTokens   = plan.PageTokens
 	threads      = 128
 	plainThreads = 256
 	wideThreads  = 512
@@ -34,6 +35,7 @@ type device struct {
 	w     *weights
 
 	owned    []cudart.Ptr
+	taken    int        // bytes of owned
 	cos, sin cudart.Ptr // [positions, d/2]
 }
 
@@ -99,7 +101,7 @@ func (d *device) start(c model.Config, o Options) (err error) {
 			return err
 		}
 	}
-	cos, sin := ropeTables(c.RopeTheta, c.HeadDim, c.MaxPosition+1) // a step ahead may reach one position too far
+	cos, sin := ropeTables(c.RopeTheta, c.HeadDim, plan.RopePositions(c))
 	return errors.Join(d.alloc(&d.cos, 4*len(cos)), d.alloc(&d.sin, 4*len(sin)), cudart.Upload(d.ctx, d.cos, cos), cudart.Upload(d.ctx, d.sin, sin))
 }
 
@@ -122,36 +124,33 @@ func (d *device) alloc(into *cudart.Ptr, bytes int) error {
 	if err != nil {
 		return err
 	}
-	d.owned = append(d.owned, p)
+	d.owned, d.taken = append(d.owned, p), d.taken+bytes
 	*into = p
 	return d.ctx.Zero(p, bytes)
 }
 
-func (g *gpu) allocate() error {
-	elem, rows := g.opts.Precision.elemBytes(), g.opts.Rows
-	g.seqPages = pad(g.MaxPosition+1, pageTokens) / pageTokens
-	type need struct {
-		into  *cudart.Ptr
-		bytes int
-	}
-	needs := []need{
-		{&g.x, rows * g.Hidden * 4},
-		{&g.delta, rows * g.Hidden * 4},
-		{&g.n, rows * g.hiddenP * elem},
-		{&g.qkv, rows * g.sizes.qkv * 4},
-		{&g.q, rows * g.queries * 4},
-		{&g.att, rows * g.queriesP * elem},
-		{&g.gu, rows * 2 * g.Intermediate * 4},
-		{&g.h, rows * g.interP * elem},
-		{&g.logits, tile * g.Vocab * 4},
-		{&g.ints, 4 * rows * 4},
-		{&g.tables, g.opts.Sequences * g.seqPages * 4},
-		{&g.asks, tile * askBytes},
-	}
-	for _, n := range needs {
-		if err := g.alloc(n.into, n.bytes); err != nil {
+// allocAll allocates planned parts; into says where each goes.
+func (d *device) allocAll(into map[string]*cudart.Ptr, parts []plan.Part) error {
+	for _, p := range parts {
+		at := into[p.Name]
+		if at == nil {
+			return fault.New(fault.Internal, "cuda.alloc", "the memory plan has a part %q that the engine does not know", p.Name)
+		}
+		if err := d.alloc(at, p.Bytes); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+func (g *gpu) allocate() error {
+	g.seqPages = plan.SequencePages(g.planned())
+	into := map[string]*cudart.Ptr{
+		"x": &g.x, "delta": &g.delta, "n": &g.n, "qkv": &g.qkv, "q": &g.q, "att": &g.att, "gu": &g.gu, "h": &g.h, "logits": &g.logits, "ints": &g.ints,
+		"tables": &g.tables, "asks": &g.asks,
+	}
+	if err := g.allocAll(into, plan.SamplerParts(g.planned(), g.opts.Precision.elemBytes(), g.opts.Rows, g.opts.Sequences)); err != nil {
+		return err
 	}
 	if err := g.decoder.setUp(g); err != nil {
 		return err
@@ -161,25 +160,26 @@ func (g *gpu) allocate() error {
 
 // pageBytes is the size of a cache page.
 func (g *gpu) pageBytes() int {
-	return g.Layers * 2 * g.KVHeads * pageTokens * g.HeadDim * g.opts.Precision.elemBytes()
+	return plan.PageBytes(g.planned(), g.opts.Precision.elemBytes())
 }
 
 // allocateCache takes memory for keys and values after everything else has its place.
 func (g *gpu) allocateCache() error {
-	pageBytes := g.pageBytes()
-	g.pages = pad(g.opts.CacheTokens, pageTokens) / pageTokens
-	if g.pages == 0 {
-		free, _, err := g.ctx.MemInfo()
+	free := 0
+	if g.opts.CacheTokens == 0 {
+		n, _, err := g.ctx.MemInfo()
 		if err != nil {
 			return err
 		}
-		g.pages = min(int(free/2)/pageBytes-1, g.opts.Sequences*g.seqPages)
+		free = int(n) //nolint:gosec // the memory of a card
 	}
+	s, elem := g.planned(), g.opts.Precision.elemBytes()
+	g.pages = plan.CachePages(s, elem, g.opts.Sequences, g.opts.CacheTokens, free)
 	if g.pages <= 0 {
-		return fault.New(fault.Exhausted, "cuda.NewSampler", "no memory is left for a page of %d bytes of keys and values", pageBytes).
+		return fault.New(fault.Exhausted, "cuda.NewSampler", "no memory is left for a page of %d bytes of keys and values", g.pageBytes()).
 			WithHint("use a smaller model or a larger GPU")
 	}
-	return g.alloc(&g.cache, (g.pages+1)*pageBytes) // the last one takes what belongs to no sequence
+	return g.alloc(&g.cache, plan.CacheBytes(s, elem, g.pages)) // the last page takes what belongs to no sequence
 }
 
 // ropeTables returns cosine and sine [positions, d/2] of position * theta^(-2i/d), computed in float64.

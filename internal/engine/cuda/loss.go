@@ -7,6 +7,7 @@ import (
 
 	"github.com/steadyrl/steady/internal/cudart"
 	"github.com/steadyrl/steady/internal/engine"
+	"github.com/steadyrl/steady/internal/engine/plan"
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/rl"
 )
@@ -58,15 +59,9 @@ func (g *trainGPU) headLoss(batchOf *engine.Batch, m *micro, scale float64) ([]t
 }
 
 func (g *trainGPU) headChunk(batchOf *engine.Batch, m *micro, part []target, scale float64) ([]tokenStats, error) {
-	n, elem, o, k := len(part), g.opts.Precision.elemBytes(), batchOf.Objective, recordWidth(batchOf.Objective)
-	rows := pad(n, tile)
-	for b, bytes := range map[*buffer]int{
-		&g.hx: rows * g.hiddenP * elem, &g.logits: rows * g.Vocab * 4, &g.dlogits: rows * g.Vocab * elem, &g.dhn: rows * g.hiddenP * 4,
-		&g.index: n * 4, &g.targets: n * targetBytes, &g.recordIDs: n * k * 4, &g.recordLogQ: n * k * 4, &g.head: n * k * 8, &g.lossStats: n * statsBytes,
-	} {
-		if err := g.need(b, bytes); err != nil {
-			return nil, err
-		}
+	n, o, k := len(part), batchOf.Objective, recordWidth(batchOf.Objective)
+	if err := g.needAll(g.exactBuffers(), plan.ExactHeadParts(g.planned(), g.opts.Precision.elemBytes(), n, k)); err != nil {
+		return nil, err
 	}
 	words, ids, logQ := lossWords(batchOf, part, k, scale)
 	index := rowsOf(part)

@@ -2,7 +2,10 @@
 
 package cuda
 
-import "github.com/steadyrl/steady/internal/fault"
+import (
+	"github.com/steadyrl/steady/internal/engine/plan"
+	"github.com/steadyrl/steady/internal/fault"
+)
 
 // Options of an engine. The zero value is usable: GPU 0, BF16, libraries from the usual places.
 type Options struct {
@@ -35,7 +38,7 @@ type Options struct {
 
 // tile is the number of rows of every cuBLASLt product. It is part of the result: the same algorithm runs on the same shape, whatever the batch is.
 // On an H200 a product of 128 rows takes as long as one of a single row, because reading the weights is what takes time.
-const tile = 128
+const tile = plan.Tile
 
 func (o Options) withDefaults() (Options, error) {
 	if o.Precision == "" {
@@ -51,9 +54,9 @@ func (o Options) withDefaults() (Options, error) {
 		return o, fault.New(fault.Invalid, "cuda.Options", "precision %q, %d sequences, %d rows, %d cache tokens, device %d",
 			o.Precision, o.Sequences, o.Rows, o.CacheTokens, o.Device)
 	}
-	o.Rows = pad(max(o.Rows, o.Sequences), tile)
+	o.Rows = plan.SamplerRows(o.Rows, o.Sequences)
 	return o, nil
 }
 
 // pad rounds n up to a multiple of m.
-func pad(n, m int) int { return (n + m - 1) / m * m }
+func pad(n, m int) int { return plan.Pad(n, m) }

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/steadyrl/steady/internal/cudart"
+	"github.com/steadyrl/steady/internal/engine/plan"
 )
 
 // Constants of the sampler's kernels.
@@ -34,33 +35,13 @@ func (r *results) grow(d *device, rows, width int) error {
 		return nil
 	}
 	r.rows, r.width = max(rows, r.rows), max(width, r.width)
-	for _, a := range []struct {
-		at    *cudart.Ptr
-		bytes int
-	}{
-		{&r.tops, r.rows * groups(d.Vocab) * 4},
-		{&r.states, r.rows * rowBytes},
-		{&r.sums, r.rows * 2 * (pad(d.Vocab, segment) / segment) * 8},
-		{&r.candidates, r.rows * candidates * 8},
-		{&r.answers, r.rows * (answerBytes + 8*r.width)},
-		{&r.keys, wideKeys(r.rows, r.width)},
-	} {
-		if err := d.alloc(a.at, a.bytes); err != nil {
-			return err
-		}
+	into := map[string]*cudart.Ptr{
+		"tops": &r.tops, "states": &r.states, "sums": &r.sums, "candidates": &r.candidates, "answers": &r.answers, "keys": &r.keys,
 	}
-	return nil
+	return d.allocAll(into, plan.ResultParts(d.planned(), r.rows, r.width))
 }
 
-func groups(vocab int) int { return pad(vocab, sampleGroup) / sampleGroup }
-
-// wideKeys is the size of the scratch that only wide records need.
-func wideKeys(rows, width int) int {
-	if width <= sortedWidth {
-		return 0
-	}
-	return rows * width * 8
-}
+func groups(vocab int) int { return plan.Groups(vocab) }
 
 // words is the number of 4-byte words that the host reads for n rows.
 func (r *results) words(n int) int { return n * (answerWords + 2*r.width) }

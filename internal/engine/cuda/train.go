@@ -9,6 +9,8 @@ import (
 
 	"github.com/steadyrl/steady/internal/cudart"
 	"github.com/steadyrl/steady/internal/engine"
+	"github.com/steadyrl/steady/internal/engine/plan"
+	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/model"
 )
 
@@ -17,9 +19,9 @@ var gradBlocks = []int{2048, 1024, 512, 256, tile}
 
 // headRows is the number of trained tokens whose logits exist at once; columnRows and chunk are COLUMN and CHUNK in the kernels.
 const (
-	headRows   = 512
+	headRows   = plan.ExactHeadRows
 	columnRows = 64
-	chunkSize  = 64 << 10
+	chunkSize  = plan.ChunkSize
 )
 
 // buffer is device memory that grows when a batch needs more. It is cleared when it grows.
@@ -133,11 +135,12 @@ func (d *device) need(b *buffer, bytes int) error {
 
 // drop gives a buffer's memory back.
 func (d *device) drop(b *buffer) error {
-	at := b.at
+	at, bytes := b.at, b.bytes
 	*b = buffer{}
 	if at == 0 {
 		return nil
 	}
+	d.taken -= bytes
 	d.owned = slices.DeleteFunc(d.owned, func(p cudart.Ptr) bool { return p == at })
 	if err := d.ctx.Sync(); err != nil {
 		return err
@@ -173,25 +176,39 @@ func layOut(batch *engine.Batch, indices []int) *micro {
 	return m
 }
 
-// place makes room for a micro-batch and uploads its layout.
-func (g *trainGPU) place(m *micro) error {
-	n, elem, kvd := len(m.tokens), g.opts.Precision.elemBytes(), g.KVHeads*g.HeadDim
-	rows, both := pad(n, tile), (g.Heads+g.KVHeads)*g.HeadDim
-	blocks := pad(max(rows, headRows), columnRows) / columnRows
-	for b, bytes := range map[*buffer]int{
-		&g.saved: (g.Layers + 1) * rows * g.Hidden * 4, &g.mid: rows * g.Hidden * 4, &g.delta: rows * g.Hidden * 4, &g.dx: rows * g.Hidden * 4,
-		&g.n1: rows * g.hiddenP * elem, &g.n2: rows * g.hiddenP * elem, &g.dy: rows * g.hiddenP * elem,
-		&g.qkv: rows * g.sizes.qkv * 4, &g.gu: rows * 2 * g.Intermediate * 4, &g.dqkv: rows * g.sizes.qkv * elem, &g.dgu: rows * 2 * g.Intermediate * elem,
-		&g.q: rows * g.queries * 4, &g.dq: rows * g.queries * 4, &g.dk: rows * kvd * 4, &g.dv: rows * kvd * 4,
-		&g.att: rows * g.queriesP * elem, &g.datt: rows * g.queriesP * 4, &g.h: rows * g.interP * elem, &g.dh: rows * g.interP * 4,
-		&g.dn: rows * g.hiddenP * 4, &g.parts: rows * both * 4, &g.stats: rows * g.Heads * 8, &g.dot: rows * g.Heads * 4,
-		&g.columns: blocks * max(g.Hidden, both) * 4, &g.sums: both * 4, &g.cache: m.cachePages * 2 * kvd * pageTokens * elem,
-		&g.tokens: rows * 4, &g.table: rows * 4, &g.position: rows * 4, &g.tables: len(m.tables) * 4, &g.last: len(m.last) * 4,
-		&g.ids: rows * 4, &g.starts: (rows + 1) * 4, &g.order: rows * 4,
-	} {
-		if err := g.need(b, bytes); err != nil {
+// needAll makes room for planned parts; into says which buffer each is.
+func (d *device) needAll(into map[string]*buffer, parts []plan.Part) error {
+	for _, p := range parts {
+		b := into[p.Name]
+		if b == nil {
+			return fault.New(fault.Internal, "cuda.need", "the memory plan has a part %q that the engine does not know", p.Name)
+		}
+		if err := d.need(b, p.Bytes); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// exactBuffers are the buffers of the exact step by their names in the memory plan.
+func (g *trainGPU) exactBuffers() map[string]*buffer {
+	return map[string]*buffer{
+		"saved": &g.saved, "mid": &g.mid, "delta": &g.delta, "dx": &g.dx, "n1": &g.n1, "n2": &g.n2, "dy": &g.dy, "qkv": &g.qkv, "gu": &g.gu, "dqkv": &g.dqkv,
+		"dgu": &g.dgu, "q": &g.q, "dq": &g.dq, "dk": &g.dk, "dv": &g.dv, "att": &g.att, "datt": &g.datt, "h": &g.h, "dh": &g.dh, "dn": &g.dn, "parts": &g.parts,
+		"stats": &g.stats, "dot": &g.dot, "columns": &g.columns, "sums": &g.sums, "cache": &g.cache, "tokens": &g.tokens, "table": &g.table,
+		"position": &g.position, "tables": &g.tables, "last": &g.last, "ids": &g.ids, "starts": &g.starts, "order": &g.order,
+		"hx": &g.hx, "logits": &g.logits, "dlogits": &g.dlogits, "dhn": &g.dhn, "index": &g.index, "targets": &g.targets, "recordIDs": &g.recordIDs,
+		"recordLogQ": &g.recordLogQ, "head": &g.head, "lossStats": &g.lossStats,
+	}
+}
+
+// place makes room for a micro-batch and uploads its layout.
+func (g *trainGPU) place(m *micro) error {
+	n := len(m.tokens)
+	if err := g.needAll(g.exactBuffers(), plan.ExactParts(g.planned(), g.opts.Precision.elemBytes(), plan.ExactMicro{
+		Tokens: n, Sequences: len(m.last), CachePages: m.cachePages, TablePages: m.pages,
+	})); err != nil {
+		return err
 	}
 	for b, ints := range map[*buffer][]int32{
 		&g.tokens: m.tokens, &g.table: m.table, &g.position: m.position, &g.tables: m.tables, &g.last: m.last,

@@ -10,6 +10,7 @@ import (
 
 	"github.com/steadyrl/steady/internal/cudart"
 	"github.com/steadyrl/steady/internal/engine"
+	"github.com/steadyrl/steady/internal/engine/plan"
 	"github.com/steadyrl/steady/internal/engine/ref"
 	"github.com/steadyrl/steady/internal/model"
 	"github.com/steadyrl/steady/internal/rl"
@@ -139,7 +140,7 @@ func TestProduct_gradients(t *testing.T) {
 			t.Fatal(err)
 		}
 		m, n := g.w.head, shape[2]
-		rows, stride := pad(n, tile), pad(m.rows, align)
+		rows, stride := pad(n, tile), pad(m.rows, plan.Align)
 		st := rng.New(2, rng.Corpus, shape)
 		half := func(height, width, used, from int) (bits []uint16, values []float64) {
 			bits, values = make([]uint16, height*width), make([]float64, height*width)

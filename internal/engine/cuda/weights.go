@@ -3,15 +3,12 @@
 package cuda
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/steadyrl/steady/internal/cudart"
+	"github.com/steadyrl/steady/internal/engine/plan"
 	"github.com/steadyrl/steady/internal/model"
 )
-
-// align is the multiple to which rows of matrices are padded with zeros: 16 bytes of BF16, which fast loads want.
-const align = 8
 
 // sizes are the widths of a model; names with a final P are padded.
 type sizes struct {
@@ -22,10 +19,12 @@ type sizes struct {
 }
 
 func sizesOf(c model.Config) sizes {
-	s := sizes{Config: c, queries: c.Heads * c.HeadDim, qkv: (c.Heads + 2*c.KVHeads) * c.HeadDim}
-	s.queriesP, s.hiddenP, s.interP = pad(s.queries, align), pad(c.Hidden, align), pad(c.Intermediate, align)
-	return s
+	s := plan.SizesOf(c)
+	return sizes{Config: c, queries: s.Queries, queriesP: s.QueriesP, qkv: s.QKV, hiddenP: s.HiddenP, interP: s.InterP}
 }
+
+// planned are the sizes as the memory plan takes them.
+func (s sizes) planned() plan.Sizes { return plan.SizesOf(s.Config) }
 
 // part places a tensor in a matrix, from row first on.
 type part struct {
@@ -51,47 +50,33 @@ type weights struct {
 	layers      []layerWeights
 }
 
+// newWeights lists the matrices of the memory plan.
 func newWeights(s sizes) *weights {
 	w := &weights{}
-	add := func(rows, cols int, parts ...part) *matrix {
-		m := &matrix{parts: parts, rows: rows, cols: cols, colsP: cols}
-		if rows > 0 {
-			m.colsP = pad(cols, align)
+	for _, p := range plan.Matrices(s.planned()) {
+		m := &matrix{rows: p.Rows, cols: p.Cols, colsP: p.ColsP}
+		for _, t := range p.Tensors {
+			m.parts = append(m.parts, part{t.Tensor, t.First})
 		}
 		w.all = append(w.all, m)
-		return m
 	}
-	w.embed = add(s.Vocab, s.Hidden, part{"model.embed_tokens.weight", 0})
-	for i := range s.Layers {
-		name := func(n string) string { return fmt.Sprintf("model.layers.%d.%s.weight", i, n) }
-		kv := s.KVHeads * s.HeadDim
-		w.layers = append(w.layers, layerWeights{
-			norm1: add(0, s.Hidden, part{name("input_layernorm"), 0}),
-			qkv: add(s.qkv, s.Hidden, part{name("self_attn.q_proj"), 0}, part{name("self_attn.k_proj"), s.queries},
-				part{name("self_attn.v_proj"), s.queries + kv}),
-			qNorm: add(0, s.HeadDim, part{name("self_attn.q_norm"), 0}),
-			kNorm: add(0, s.HeadDim, part{name("self_attn.k_norm"), 0}),
-			out:   add(s.Hidden, s.queries, part{name("self_attn.o_proj"), 0}),
-			norm2: add(0, s.Hidden, part{name("post_attention_layernorm"), 0}),
-			gateUp: add(2*s.Intermediate, s.Hidden, part{name("mlp.gate_proj"), 0},
-				part{name("mlp.up_proj"), s.Intermediate}),
-			down: add(s.Hidden, s.Intermediate, part{name("mlp.down_proj"), 0}),
-		})
+	w.embed = w.all[0]
+	rest := w.all[1:]
+	for range s.Layers {
+		l := rest[:plan.LayerMatrices]
+		w.layers = append(w.layers, layerWeights{norm1: l[0], qkv: l[1], qNorm: l[2], kNorm: l[3], out: l[4], norm2: l[5], gateUp: l[6], down: l[7]})
+		rest = rest[plan.LayerMatrices:]
 	}
-	w.final = add(0, s.Hidden, part{"model.norm.weight", 0})
-	w.head = w.embed
+	w.final, w.head = rest[0], w.embed
 	if !s.TieEmbedding {
-		w.head = add(s.Vocab, s.Hidden, part{"lm_head.weight", 0})
+		w.head = rest[1]
 	}
 	return w
 }
 
 // bytes is the size in GPU memory.
 func (m *matrix) bytes(p Precision) int {
-	if m.rows == 0 {
-		return 4 * m.cols
-	}
-	return m.rows * m.colsP * p.elemBytes()
+	return plan.Matrix{Rows: m.rows, Cols: m.cols, ColsP: m.colsP}.Bytes(p.elemBytes())
 }
 
 // staged is a version on the way to the GPU: for each matrix, elements of one of the two kinds.
