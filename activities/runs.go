@@ -9,6 +9,7 @@ import (
 	"github.com/steadyrl/steady/internal/contract"
 	"github.com/steadyrl/steady/internal/dataset"
 	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/model"
 	"github.com/steadyrl/steady/internal/record"
 	"github.com/steadyrl/steady/internal/tokenizer"
 	"github.com/steadyrl/steady/internal/weights"
@@ -20,6 +21,8 @@ type Runs struct {
 	Store artifact.Store
 	// Backend is the engine of this worker; a run that asks for another one is Invalid here. Empty for a worker without an engine.
 	Backend string
+	// Fits refuses a run for which this worker's device has too little memory, before anything of it is loaded (Invalid); nil accepts all.
+	Fits func(*config.Config, model.Config) error
 	// Self is the record of this process, which every run that it serves gets. Without a host none is written.
 	Self record.Worker
 
@@ -77,6 +80,11 @@ func (r *Runs) Of(ctx context.Context, k contract.RunKey) (*Run, error) {
 	mc, err := weights.LoadConfig(run.base)
 	if err != nil {
 		return nil, err
+	}
+	if r.Fits != nil {
+		if err := r.Fits(c, mc); err != nil {
+			return nil, err
+		}
 	}
 	run.Vocab = mc.Vocab
 	for _, t := range mc.Tensors() {

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/steadyrl/steady/activities"
+	"github.com/steadyrl/steady/config"
 	"github.com/steadyrl/steady/internal/artifact"
 	"github.com/steadyrl/steady/internal/contract"
 	"github.com/steadyrl/steady/internal/engine"
@@ -33,6 +34,8 @@ type factory struct {
 	probe func(model.Config) (engine.Sampler, error)
 	// most engines of a rollout host at once; 0 for the default.
 	most int
+	// fits refuses a run that the device has too little memory for; nil where memory is not planned.
+	fits func(*config.Config, model.Config) error
 	// tolerance of a version's probe, in nats; 0 for equal bits.
 	tolerance float64
 	// watch returns when the device is lost, with an error of kind Lost, or when ctx ends, with nil; nil for a device that needs no watch.

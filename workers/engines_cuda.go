@@ -30,25 +30,33 @@ func cudaEngines(o Options) (factory, error) {
 		return factory{}, err
 	}
 	about := fmt.Sprintf("GPU %d", device)
+	card, memory := about, 0
 	watch, err := watchGPU(o, device)
 	if err != nil {
 		return factory{}, err
 	}
 	if driver, gpus, err := cudart.ReadHealth(); err == nil && device < len(gpus) {
 		about = fmt.Sprintf("%s, driver %s", gpus[device].Name, driver)
+		card, memory = gpus[device].Name, int(gpus[device].MemoryTotal) //nolint:gosec // the memory of a card
 	}
 	opts := cuda.Options{
 		Device: device, NVRTC: os.Getenv("STEADY_NVRTC"), CUBLASLt: os.Getenv("STEADY_CUBLASLT"), CUDNN: os.Getenv("STEADY_CUDNN"),
 		KernelDir: o.GPU.KernelDir, CacheTokens: o.GPU.CacheTokens, Sequences: o.MaxSequences,
 	}
+	m := &memoryPlan{card: card, memory: memory, sequences: o.MaxSequences, cacheTokens: o.GPU.CacheTokens}
+	m.trainer, m.sampler = engineRoles(o.Roles)
 	probe := opts
 	probe.CacheTokens, probe.Sequences, probe.Rows = 256, 1, 128
 	return factory{
 		about:   "cuda, " + about,
-		sampler: func(c model.Config) (engine.Sampler, error) { return cuda.NewSampler(c, opts) },
+		sampler: func(c model.Config) (engine.Sampler, error) {
+			planned := opts
+			planned.CacheTokens = m.cache(c)
+			return cuda.NewSampler(c, planned)
+		},
 		trainer: func(c model.Config, w *model.Weights) (engine.Trainer, error) { return cuda.NewTrainer(c, w, opts) },
 		probe:   func(c model.Config) (engine.Sampler, error) { return cuda.NewSampler(c, probe) },
-		most:    1, tolerance: probeTolerance, watch: watch,
+		most:    1, tolerance: probeTolerance, watch: watch, fits: m.fits,
 	}, nil
 }
 

@@ -2,7 +2,9 @@ package workers
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/steadyrl/steady/config"
 	"github.com/steadyrl/steady/internal/engine/plan"
@@ -76,6 +78,58 @@ func Advise(u plan.Use, memory, maxPrompt int) []Advice {
 		out = append(out, Advice{"another card: " + strings.Join(cards, ", "), "it has the memory"})
 	}
 	return out
+}
+
+// memoryPlan is the plan of one GPU for the runs that a worker serves.
+type memoryPlan struct {
+	card             string
+	memory           int // bytes; 0 or less where it is not known: nothing is refused then
+	trainer, sampler bool
+	sequences        int
+	cacheTokens      int // asked for; 0 for what fits
+
+	mu      sync.Mutex
+	planned map[model.Config]int // tokens of the cache beside a trainer, by model
+}
+
+// engineRoles says which engines the roles of a worker need.
+func engineRoles(roles []Role) (trainer, sampler bool) {
+	return slices.Contains(roles, RoleTrainer) || slices.Contains(roles, RoleStandby), slices.Contains(roles, RoleRollout)
+}
+
+// fits refuses a run that the GPU has too little memory for. For one that trains and samples there, it plans the sampler's cache: whichever engine starts
+// first, the other finds its least memory.
+func (p *memoryPlan) fits(c *config.Config, m model.Config) error {
+	if p.memory <= 0 || !p.trainer && !p.sampler {
+		return nil
+	}
+	sequences := p.sequences
+	if sequences == 0 {
+		sequences = 256 // the engine's default
+	}
+	u := Memory(c, m, p.trainer, p.sampler, sequences, p.cacheTokens)
+	if err := CheckMemory(u, p.card, p.memory, c.Rollout.MaxPrompt); err != nil {
+		return err
+	}
+	if p.trainer && p.sampler && p.cacheTokens == 0 {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.planned == nil {
+			p.planned = map[model.Config]int{}
+		}
+		p.planned[m] = plan.Fill(u, p.memory).CacheTokens
+	}
+	return nil
+}
+
+// cache is the number of tokens that a sampler's cache is asked to hold; 0 for the engine's own rule.
+func (p *memoryPlan) cache(m model.Config) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cacheTokens > 0 {
+		return p.cacheTokens
+	}
+	return p.planned[m]
 }
 
 // CheckMemory refuses a use that does not fit on a card, with what does. Nothing is loaded for it. Errors: Invalid.

@@ -94,7 +94,7 @@ func (s *Set) start(ctx context.Context, o Options) error {
 	}
 	runs := &activities.Runs{Store: o.Store, Self: record.Worker{Host: o.Host, Steady: o.Version, Engine: factory.about}}
 	if slices.ContainsFunc(o.Roles, func(r Role) bool { return r == RoleRollout || r == RoleTrainer || r == RoleStandby }) {
-		runs.Backend = o.Backend // other roles serve runs of every engine
+		runs.Backend, runs.Fits = o.Backend, factory.fits // other roles serve runs of every engine
 	}
 	notes := &activities.Notes{Store: o.Store, Host: o.Host, Device: s.watch(factory, o.Log)}
 	if slices.ContainsFunc(o.Roles, func(r Role) bool { return r == RoleData || r == RoleRollout || r == RoleJudge }) {

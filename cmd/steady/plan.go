@@ -60,7 +60,7 @@ type planned struct {
 	Cards      []planCard   `json:"cards"`
 	Sizes      []planSize   `json:"sizes"`
 	NoRates    string       `json:"no_estimate,omitempty"` // why there is none
-	Rates      *planRates   `json:"estimate,omitempty"` // null where the run does not fit
+	Rates      *planRates   `json:"estimate,omitempty"`    // null where the run does not fit
 	Disk       planDisk     `json:"disk_bytes"`
 	Host       int          `json:"host_bytes"`
 	Open       []string     `json:"refused,omitempty"` // why the run cannot be started

@@ -28,7 +28,9 @@ func inGiB(bytes int) string {
 // text is the plan for people.
 func (p *planned) text() string {
 	var b strings.Builder
-	line := func(name, format string, args ...any) { fmt.Fprintf(&b, "%-22s %s\n", name, fmt.Sprintf(format, args...)) }
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(&b, "%-22s %s\n", name, fmt.Sprintf(format, args...))
+	}
 	cfg := p.cfg
 	name := "no recipe"
 	if p.Recipe != "" {
