@@ -182,6 +182,61 @@ func TestRecipes_allLoad(t *testing.T) {
 	}
 }
 
+// Every value that a recipe sets says on its line why.
+func TestRecipes_everyKeySaysWhy(t *testing.T) {
+	t.Parallel()
+	for _, r := range config.Recipes() {
+		data, err := os.ReadFile("recipes/" + r.Name + ".yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys := 0
+		for line := range strings.Lines(string(data)) {
+			text := strings.TrimSpace(line)
+			if text == "" || strings.HasPrefix(text, "#") || strings.HasPrefix(text, "- ") {
+				continue
+			}
+			value, why, commented := strings.Cut(text, " # ")
+			section := strings.HasSuffix(value, ":")
+			if !section {
+				keys++
+			}
+			if !section && (!commented || len(strings.TrimSpace(why)) < 8) {
+				t.Errorf("%s.yaml: %q does not say why", r.Name, text)
+			}
+		}
+		if keys == 0 {
+			t.Errorf("%s.yaml sets nothing", r.Name)
+		}
+	}
+}
+
+// The recipes for one trainer are the published run but for what they must change, and say where each value came from.
+func TestRecipes_smallOnesDepartInNamedKeysOnly(t *testing.T) {
+	t.Parallel()
+	published, _ := load(t, config.Options{Recipe: "sc-taco"})
+	for name, edit := range map[string]func(*config.Config){
+		"sc-taco-1gpu": func(c *config.Config) { c.Mode, c.Engine.TrainerRanks = "sync", 1 },
+		"sc-taco-2gpu": func(c *config.Config) { c.Engine.TrainerRanks = 1 },
+	} {
+		c, sources := load(t, config.Options{Recipe: name})
+		want := *published
+		want.Recipe = name
+		edit(&want)
+		if d := cmp.Diff(&want, c); d != "" {
+			t.Errorf("%s (-want +got):\n%s", name, d)
+		}
+		for key, want := range map[string]string{"engine.trainer_ranks": "recipe " + name, "run.steps": "recipe sc-taco", "train.learning_rate": "default"} {
+			if got := sources.Of(key); got != want {
+				t.Errorf("%s: %s is from %q, want %q", name, key, got, want)
+			}
+		}
+		if text := string(c.YAML(sources)); !strings.Contains(text, "trainer_ranks: 1 # recipe "+name) {
+			t.Errorf("%s: the printed configuration does not name the source:\n%s", name, text)
+		}
+	}
+}
+
 // The published run's numbers; a change of a default must not change the recipe silently.
 func TestRecipes_scTacoIsThePublishedRun(t *testing.T) {
 	t.Parallel()

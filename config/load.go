@@ -25,9 +25,9 @@ var recipes = []struct {
 	layers      []string
 }{
 	{"demo", "a small model and generated problems, minutes on two cores", []string{"demo"}},
-	{"sc-taco", "Qwen3-4B on TACO, 200 steps, eight 80 GB GPUs", []string{"sc-taco"}},
-	{"sc-taco-1gpu", "sc-taco on one GPU", []string{"sc-taco", "sc-taco-1gpu"}},
-	{"sc-taco-2gpu", "sc-taco on two GPUs, one for each side", []string{"sc-taco", "sc-taco-2gpu"}},
+	{"sc-taco", "Qwen3-4B on TACO, 200 steps, the published shape of 4 + 4 GPUs; refused at start, as its trainer is sharded over four", []string{"sc-taco"}},
+	{"sc-taco-1gpu", "sc-taco on one GPU that trains and generates in turn (H200)", []string{"sc-taco", "sc-taco-1gpu"}},
+	{"sc-taco-2gpu", "sc-taco on two GPUs, one for each side (the trainer's: H200 or RTX PRO 6000)", []string{"sc-taco", "sc-taco-2gpu"}},
 }
 
 // Recipe is an embedded recipe.
@@ -166,6 +166,15 @@ func recipeKey(n *yaml.Node) string {
 	return ""
 }
 
+// recipeText is the text of a recipe's own layer.
+func recipeText(name string) string {
+	text, err := recipeFiles.ReadFile("recipes/" + name + ".yaml")
+	if err != nil {
+		panic("config: recipe " + name + " is listed but not embedded") // TestRecipes_allLoad guards it
+	}
+	return string(text)
+}
+
 // apply lays the named recipe over the defaults; "" is none.
 func (b *builder) apply(recipe string) {
 	if recipe == "" {
@@ -178,12 +187,8 @@ func (b *builder) apply(recipe string) {
 			continue
 		}
 		for _, name := range r.layers {
-			text, err := recipeFiles.ReadFile("recipes/" + name + ".yaml")
-			if err != nil {
-				panic("config: recipe " + name + " is listed but not embedded") // TestRecipes_allLoad guards it
-			}
 			l := &layer{name: "recipe " + name, sources: b.sources}
-			if n := l.parse(string(text)); n != nil {
+			if n := l.parse(recipeText(name)); n != nil {
 				l.apply(n, reflect.ValueOf(b.config).Elem(), "")
 			}
 			b.problems = append(b.problems, l.problems...)

@@ -100,6 +100,10 @@ func Reference() string {
 	for _, r := range recipes {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", r.name, r.about)
 	}
+	b.WriteString("\nWhat each sets, over the defaults; `sc-taco-1gpu` and `sc-taco-2gpu` lie over `sc-taco`:\n")
+	for _, r := range recipes {
+		fmt.Fprintf(&b, "\n```yaml\n%s```\n", recipeText(r.name))
+	}
 	b.WriteString("\n## Keys\n\n| key | default | meaning |\n| --- | --- | --- |\n")
 	referenceRows(&b, reflect.ValueOf(Default()).Elem(), "")
 	return b.String()
