@@ -12,6 +12,7 @@ import (
 	"github.com/steadyrl/steady/internal/export"
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/learner"
+	"github.com/steadyrl/steady/internal/modelcard"
 	"github.com/steadyrl/steady/internal/record"
 )
 
@@ -243,9 +244,14 @@ func (t *Trainer) export(ctx context.Context, run *Run, q contract.ExportRequest
 	if err != nil {
 		return cert, err
 	}
+	card, err := modelcard.Make(ctx, t.Runs.Store, run.Layout, q.Step, base)
+	if err != nil {
+		return cert, err
+	}
 	err = t.Runs.Store.Build(ctx, run.Layout.Export(), func(dir string) error {
 		cert, err = t.Export(ctx, export.Options{
 			Checkpoint: checkpoint, BaseModel: base, Out: dir, ShardBytes: int64(run.Config.Export.ShardSize), Run: q.Run, Step: q.Step,
+			Extra: map[string][]byte{modelcard.File: card},
 		})
 		return err
 	})

@@ -201,6 +201,9 @@ func (c *verifyExportCmd) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
+	for _, line := range cert.Lacks {
+		fmt.Fprintf(s.out, "the Hugging Face library may not load it as it is: %s\n", line)
+	}
 	for _, name := range extras {
 		fmt.Fprintf(s.out, "not part of the export, not verified: %s\n", name)
 	}

@@ -77,3 +77,10 @@ func average(x []float64) float64 {
 	}
 	return sum / float64(len(x))
 }
+
+// Mean is the mean over problems of x with its 95 % interval, as in results of an evaluation: each value is in [0, 1] and the average of at most responses
+// draws. x must not be empty.
+func Mean(x []float64, responses int) Estimate { return mean(x, responses) }
+
+// Difference is the mean of paired differences in [-1, 1], one a problem, with its 95 % interval. d must not be empty.
+func Difference(d []float64) Estimate { return difference(d) }

@@ -34,6 +34,8 @@ type Certificate struct {
 	Files         []File   `json:"files"`
 	Tokenizer     Load     `json:"tokenizer"`
 	Forward       Forward  `json:"forward"`
+	// Lacks says what the base model's files lack for the Hugging Face library to load the export by its directory alone; empty: nothing.
+	Lacks []string `json:"lacks,omitempty"`
 	// Seal is the SHA-256 of this file with an empty seal.
 	Seal string `json:"seal"`
 }

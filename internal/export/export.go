@@ -227,6 +227,9 @@ func prove(ctx context.Context, dir string, master *model.Weights, newSampler fu
 	if got := weights.Digest(back); got != cert.WeightsDigest {
 		return fault.New(fault.Corrupt, "export.Export", "the exported tensors have digest %.12s, want %.12s", got, cert.WeightsDigest)
 	}
+	if cert.Lacks, err = complete(dir, master.Config); err != nil {
+		return err
+	}
 	cert.Tokenizer, cert.Forward, err = tryModel(ctx, dir, back, newSampler)
 	return err
 }

@@ -61,6 +61,9 @@ func Verify(ctx context.Context, dir string, newSampler func(model.Config) (engi
 	if err := verifyTensors(w, cert); err != nil {
 		return Certificate{}, err
 	}
+	if _, err := complete(dir, w.Config); err != nil { // what the base model lacks is certified with its bytes
+		return Certificate{}, fault.New(fault.Corrupt, op, "%w", err).WithHint(hint)
+	}
 	if newSampler == nil {
 		if _, err := loadTokenizer(dir, w.Config); err != nil {
 			return Certificate{}, err
