@@ -7,6 +7,7 @@ VCS      := $(shell git rev-parse --verify -q HEAD >/dev/null 2>&1 && echo true 
 STAGE    := scripts/stage
 CC       ?= gcc
 FAULTS   ?= 200
+PYTHON   ?= python3
 CUDA_DIR := $(CURDIR)/internal/cudart
 # An own header and a stand-in for -lcuda: the build needs gcc and no file of NVIDIA.
 # NVIDIA's compiler of GPU code, where scripts/nvrtc put it or where STEADY_NVRTC says.
@@ -16,7 +17,7 @@ CUDA_ENV := CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CUDA_DIR)/include -Wno-deprecated-
 export CGO_ENABLED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build build-cuda gpu kernels demo study demo-model test check fmt unit e2e durability chaos test-s3 replay race golden docs bench fuzz qwen3-tokenizer docker clean clean-data
+.PHONY: help setup build build-cuda gpu kernels demo study demo-model test check fmt unit e2e durability chaos test-s3 replay race golden docs bench fuzz verify-export-hf qwen3-tokenizer docker clean clean-data
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -114,6 +115,9 @@ bench: ## every benchmark once
 
 fuzz: ## the configuration reader, one minute
 	$(GO) test ./config -run '^$$' -fuzz FuzzLoad -fuzztime 1m
+
+verify-export-hf: ## compare an export with the Hugging Face library: EXPORT=DIRECTORY, PYTHON=a python with torch and transformers
+	$(PYTHON) scripts/verify-export-hf "$(EXPORT)"
 
 qwen3-tokenizer: ## fetch Qwen3's tokenizer.json, so that its golden tests do not skip (npm)
 	scripts/qwen3-tokenizer

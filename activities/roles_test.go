@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -247,6 +248,9 @@ func TestExport_mustHaveThePublishedWeights(t *testing.T) {
 			tr.Export = func(_ context.Context, o export.Options) (export.Certificate, error) {
 				if o.Run != "r" || o.Step != 4 {
 					t.Errorf("got %s step %d, want r step 4", o.Run, o.Step)
+				}
+				if card := string(o.Extra["README.md"]); !strings.HasPrefix(card, "---\nlicense: ") || !strings.Contains(card, "\n# r, step 4\n") {
+					t.Errorf("the export gets the card %q", card)
 				}
 				return export.Certificate{WeightsDigest: "w"}, nil
 			}

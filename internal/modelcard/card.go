@@ -260,7 +260,7 @@ func (c *card) method() {
 		c.line("The learning rate was changed while the run was open: %s.\n", strings.Join(rates, ", "))
 	}
 	if mean, most, ok := c.lag(); ok {
-		c.line("Staleness: mode %s, policy `%s`, threshold %s. Over the trained tokens of all steps the mean lag was %s versions, the largest %s.\n", c.values["mode"],
+		c.line("Staleness: mode %s, policy `%s`, threshold %s. Trained tokens lagged %s versions in the mean over steps, %s at most.\n", c.values["mode"],
 			c.values["rollout.staleness_policy"], c.values["rollout.staleness_threshold"], number(mean), number(most))
 	}
 	c.progress()
@@ -293,7 +293,8 @@ func (c *card) objective() string {
 		text += fmt.Sprintf(" Importance weights inside %s to %s, else 0.", v["train.objective.lo"], v["train.objective.hi"])
 	}
 	return text + fmt.Sprintf(" The loss is the mean over the sampled tokens of a batch of %s problems; prompts and tool outputs do not enter it. No critic, no penalty to the base"+
-		" model, no entropy bonus. AdamW at %s, constant, gradient norm cut at %s.", v["rollout.batch_problems"], v["train.learning_rate"], v["train.clip_norm"])
+		" model, no entropy bonus. AdamW, learning rate %s%s, gradient norm cut at %s.", v["rollout.batch_problems"], v["train.learning_rate"],
+		map[bool]string{true: " at first", false: ", constant"}[len(c.rates()) > 1], v["train.clip_norm"])
 }
 
 // rates are the learning rates of the sealed batches, each with the step from which it held.
