@@ -48,7 +48,7 @@ func cudaEngines(o Options) (factory, error) {
 	probe := opts
 	probe.CacheTokens, probe.Sequences, probe.Rows = 256, 1, 128
 	return factory{
-		about:   "cuda, " + about,
+		about: "cuda, " + about,
 		sampler: func(c model.Config) (engine.Sampler, error) {
 			planned := opts
 			planned.CacheTokens = m.cache(c)

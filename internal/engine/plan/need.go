@@ -200,7 +200,8 @@ func Fill(u Use, memory int) Filled {
 			most := u.Sequences * SequencePages(s)
 			if u.Trainer {
 				most = u.Sequences * Pages(u.Longest) // beyond it nothing is gained, and activations can use it
-				if more := min(left/page, most-pages); more > 0 {
+				// A twentieth of the memory stays free: the process and cuDNN are estimates.
+				if more := min((left-memory/20)/page, most-pages); more > 0 {
 					pages, left = pages+more, left-more*page
 				}
 			} else {
