@@ -190,3 +190,23 @@ func replaceIn(name string, data []byte, from, to string) error {
 	}
 	return os.WriteFile(name, []byte(out), 0o600)
 }
+
+// docs/planning.md shows what the command prints.
+func TestPlan_documentIsTrue(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile("../../docs/planning.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(data)
+	_, rest, ok := strings.Cut(text, "<!-- plan -->\n```text\n")
+	shown, _, ended := strings.Cut(rest, "```\n<!-- /plan -->")
+	_, out, _ := steady(t, "plan", "sc-taco-1gpu", "--price", "3")
+	if !ok || !ended || shown != out {
+		t.Errorf("docs/planning.md shows\n%s\nthe command prints\n%s", shown, out)
+	}
+	code, _, errOut := steady(t, "plan", "sc-taco-2gpu", "--gpu", "H100")
+	if code != exitUsage || !strings.Contains(text, "$ steady plan sc-taco-2gpu --gpu H100\n"+errOut) {
+		t.Errorf("docs/planning.md does not show the refusal (%d):\n%s", code, errOut)
+	}
+}

@@ -336,7 +336,7 @@ func (c *card) progress() {
 		}
 	}
 	c.line("Steps %d to %d trained %d trajectories with %d sampled tokens.\n", c.seals[0].step, c.seals[len(c.seals)-1].step, trajectories, tokens)
-	n := min(10, len(c.seals))
+	n := max(1, min(10, len(c.seals)/2))
 	first, last := c.seals[:n], c.seals[len(c.seals)-n:]
 	c.line("| mean over steps | first %d | last %d |\n| --- | ---: | ---: |", n, n)
 	for _, m := range []struct {

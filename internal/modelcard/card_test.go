@@ -22,8 +22,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite golden files")
 
-const configText = `{"recipe":"sc-taco-2gpu","mode":"async","run":{"seed":42,"steps":2},"model":{"path":"/home/someone/models/Qwen3-4B"},
-"data":{"shards":["/home/someone/data/TACO/ALL/train-00002-of-00009.parquet"],"exclude":"/home/someone/known.jsonl","train":4,"dev":2},
+const configText = `{"recipe":"sc-taco-2gpu","mode":"async","run":{"seed":42,"steps":2},"model":{"path":"/disk/someone/models/Qwen3-4B"},
+"data":{"shards":["/disk/someone/data/TACO/ALL/train-00002-of-00009.parquet"],"exclude":"/disk/someone/known.jsonl","train":4,"dev":2},
 "rollout":{"group_size":4,"batch_problems":1,"staleness_threshold":4,"staleness_policy":"drop","top_k_record":128,"thinking":true},
 "validation":{"temperature":0.6},"sandbox":{"python":"/opt/python","python_version":"3.12","slots":3},
 "train":{"objective":{"centering":"proportional","rule":"none","cap":2,"lo":0.5,"hi":5},"learning_rate":1e-6,"clip_norm":1},
@@ -80,7 +80,7 @@ func newMade(t *testing.T) made {
 	}
 	m := made{t: t, store: store, l: record.Layout{Run: "r1", Lineage: "l0"}, base: t.TempDir()}
 	m.put(m.l.LineageFile(), record.Run{
-		Run: "r1", Lineage: "l0", Owner: "o", ConfigDigest: "cfg", Recipe: "sc-taco-2gpu", Steady: "v1 abc", Engine: "cuda", BaseModel: "/home/someone/models/Qwen3-4B",
+		Run: "r1", Lineage: "l0", Owner: "o", ConfigDigest: "cfg", Recipe: "sc-taco-2gpu", Steady: "v1 abc", Engine: "cuda", BaseModel: "/disk/someone/models/Qwen3-4B",
 		Started: "2026-01-02T03:04:05Z",
 	})
 	m.text(m.l.ConfigFile(), configText)
@@ -204,7 +204,7 @@ func TestMake_isAFunctionOfTheRunNotOfTheMachine(t *testing.T) {
 	t.Parallel()
 	m := whole(t)
 	first := m.card()
-	for _, secret := range []string{"/home", "someone", "secret-host", "2026-01", "/opt", m.base} {
+	for _, secret := range []string{"/disk", "someone", "secret-host", "2026-01", "/opt", m.base} {
 		if strings.Contains(first, secret) {
 			t.Errorf("the card has %q:\n%s", secret, first)
 		}
