@@ -302,6 +302,34 @@ func TestRuns_refuseWhatChangedSinceTheStart(t *testing.T) {
 	}
 }
 
+// A run that this worker's device is too small for is refused each time, and leaves no record of the worker; the check gets the run's own configuration and model.
+func TestRuns_refuseWhatDoesNotFit(t *testing.T) {
+	t.Parallel()
+	c := started(t)
+	small := true
+	runs := &Runs{Store: c.store(), Backend: "ref", Self: record.Worker{Host: "h"}, Fits: func(cfg *config.Config, m model.Config) error {
+		if cfg.Engine.Backend != "ref" || m.Layers == 0 {
+			t.Errorf("asked about %+v, %+v", cfg.Engine, m)
+		}
+		if small {
+			return fault.New(fault.Invalid, "test", "too small")
+		}
+		return nil
+	}}
+	for range 2 {
+		if _, err := runs.Of(t.Context(), key); !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), "too small") {
+			t.Errorf("got %v, want the refusal", err)
+		}
+	}
+	if ok, err := c.store().Exists(t.Context(), lay.Worker("h")); err != nil || ok {
+		t.Errorf("a worker that refused signed the run (%v)", err)
+	}
+	small = false
+	if _, err := runs.Of(t.Context(), key); err != nil {
+		t.Errorf("a run that fits: %v", err)
+	}
+}
+
 func TestRuns_refusesAnotherEngine(t *testing.T) {
 	t.Parallel()
 	c := started(t)

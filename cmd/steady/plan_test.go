@@ -59,8 +59,12 @@ func TestPlan_theSimulationItNamesRuns(t *testing.T) {
 func TestPlan_jsonAddsUp(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
-		{"sc-taco-1gpu"}, {"sc-taco-2gpu", "--gpu", "RTX-PRO-6000"}, {"sc-taco-2gpu", "--model", "0.6B", "--gpu", "L40S"}, {"demo", "--gpu", "L4"},
-		{"sc-taco-1gpu", "--memory", "40"}, {"sc-taco"},
+		{"sc-taco-1gpu"},
+		{"sc-taco-2gpu", "--gpu", "RTX-PRO-6000"},
+		{"sc-taco-2gpu", "--model", "0.6B", "--gpu", "L40S"},
+		{"demo", "--gpu", "L4"},
+		{"sc-taco-1gpu", "--memory", "40"},
+		{"sc-taco"},
 	} {
 		_, out, _ := steady(t, append([]string{"plan", "--json"}, args...)...)
 		var got struct {

@@ -64,7 +64,8 @@ func (p *planned) text() string {
 	p.ratesText(&b, line)
 	d := p.Disk
 	b.WriteString("\n")
-	line("disk", "%.1f GB: checkpoints %.1f, versions %.1f, trajectories %.1f, export %.1f", d.Sum/1e9, d.Checkpoints/1e9, d.Weights/1e9, d.Trajectories/1e9, d.Export/1e9)
+	line("disk", "%.1f GB: checkpoints %.1f, versions %.1f, trajectories %.1f, export %.1f", d.Sum/1e9, d.Checkpoints/1e9, d.Weights/1e9,
+		d.Trajectories/1e9, d.Export/1e9)
 	line("memory of the host", "%s while a checkpoint is restored (16 bytes a weight)", gibText(p.Host))
 	return b.String()
 }
@@ -143,7 +144,8 @@ func (p *planned) ratesText(b *strings.Builder, line func(name, format string, a
 	fmt.Fprintf(b, "\nestimate for %s: limits of the data sheet times the shares of them that this engine reached on an H200\n", p.Card.Name)
 	line("assumed", "prompts of %d tokens and responses of %d in the mean (--mean-prompt, --mean-response)", r.MeanPrompt, r.MeanResponse)
 	line("training", "%s tokens/s, %.1f s an update of %s tokens", thousands(int(r.TrainRate)), r.Update, thousands(int(r.TokensStep)))
-	line("sampling", "%s tokens/s a GPU with %d responses at once, %.1f for each; prompts %s tokens/s", thousands(int(r.DecodeRate)), int(r.TogetherMean), r.ResponseRate, thousands(int(r.PromptRate)))
+	line("sampling", "%s tokens/s a GPU with %d responses at once, %.1f for each; prompts %s tokens/s", thousands(int(r.DecodeRate)), int(r.TogetherMean),
+		r.ResponseRate, thousands(int(r.PromptRate)))
 	line("step", "%.1f s: rollout %.1f, update %.1f; bound by %s", r.Step, r.Rollout, r.Times.Update, r.Bound)
 	line("validation", "%.1f s", r.Validation)
 	line("whole run", "%.1f hours, %.1f GPU-hours", r.Hours, r.GPUHours)

@@ -101,7 +101,8 @@ func percent(x float64) string { return strconv.FormatFloat(100*x, 'f', 2, 64) +
 func number(x float64) string { return strconv.FormatFloat(x, 'g', 4, 64) }
 
 func interval(e eval.Estimate) string {
-	return fmt.Sprintf("%s [%s, %s]", strconv.FormatFloat(100*e.Value, 'f', 2, 64), strconv.FormatFloat(100*e.Low, 'f', 2, 64), strconv.FormatFloat(100*e.High, 'f', 2, 64))
+	part := func(x float64) string { return strconv.FormatFloat(100*x, 'f', 2, 64) }
+	return fmt.Sprintf("%s [%s, %s]", part(e.Value), part(e.Low), part(e.High))
 }
 
 // front is the part that model hubs read.
@@ -389,6 +390,15 @@ func (c *card) books() {
 			}
 			c.line("")
 		}
+	}
+	divided := 0
+	for _, s := range c.seals {
+		if s.divided {
+			divided++
+		}
+	}
+	if divided > 0 {
+		c.line("%d updates ran out of memory and were divided into smaller micro-batches, which are recorded with their results.\n", divided)
 	}
 	if len(c.events) == 0 {
 		c.line("No failure or recovery is recorded.\n")

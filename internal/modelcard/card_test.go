@@ -14,6 +14,7 @@ import (
 
 	"github.com/steadyrl/steady/internal/artifact"
 	"github.com/steadyrl/steady/internal/dataset"
+	"github.com/steadyrl/steady/internal/engine"
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/modelcard"
 	"github.com/steadyrl/steady/internal/record"
@@ -233,8 +234,11 @@ func TestMake_saysWhatIsMissingOrDamaged(t *testing.T) {
 		"other data":            {func(m made) { m.text(m.l.ConfigFile(), strings.ReplaceAll(configText, "/TACO/", "/mine/")) }, []string{"type: steady-generated"}, []string{"BAAI"}},
 		"replay had other bits": {func(m made) { m.put(m.l.Event("c"), record.Event{Kind: record.ReplayMismatch}) }, []string{"cannot be reproduced bit for bit"}, nil},
 		"a trained group twice": {func(m made) { m.put(m.l.Ledger(2), record.Ledger{Step: 2, Trained: []int{0}, NextGroup: 2}) }, []string{"does NOT balance"}, []string{"the ledger balances"}},
-		"stopped early":         {func(m made) { m.text(m.l.ConfigFile(), strings.Replace(configText, `"steps":2`, `"steps":9`, 1)) }, []string{"planned for 9 steps and ended after step 2"}, nil},
-		"no exclusions":         {func(m made) { m.put("datasets/k/"+dataset.ManifestFile, dataset.Manifest{Rows: 1}) }, []string{"No list of excluded problems was given"}, nil},
+		"an update was divided": {func(m made) {
+			m.put(m.l.Result(2), record.Result{Step: 2, Plan: &engine.Plan{MicroBatches: [][]int{{0}, {1}}}})
+		}, []string{"1 updates ran out of memory and were divided"}, nil},
+		"stopped early": {func(m made) { m.text(m.l.ConfigFile(), strings.Replace(configText, `"steps":2`, `"steps":9`, 1)) }, []string{"planned for 9 steps and ended after step 2"}, nil},
+		"no exclusions": {func(m made) { m.put("datasets/k/"+dataset.ManifestFile, dataset.Manifest{Rows: 1}) }, []string{"No list of excluded problems was given"}, nil},
 	} {
 		m := whole(t)
 		tt.edit(m)

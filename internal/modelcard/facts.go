@@ -50,6 +50,8 @@ type sealed struct {
 	step  int
 	batch record.Sealed
 	gap   *float64
+	// divided: some micro-batch did not fit in memory, and the update took smaller ones.
+	divided bool
 }
 
 // optional leaves out what is not there.
@@ -260,7 +262,7 @@ func (f *facts) steps(ctx context.Context, s artifact.Store) error {
 		}
 		var r record.Result
 		if _, err := artifact.GetJSON(ctx, s, f.layout.Result(step), &r); err == nil {
-			b.gap = r.Metrics.LogProbGap
+			b.gap, b.divided = r.Metrics.LogProbGap, r.Plan != nil
 			if step == f.step {
 				f.result = &r
 			}
