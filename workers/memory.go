@@ -44,7 +44,7 @@ func Advise(u plan.Use, memory, maxPrompt int) []Advice {
 			out = append(out, Advice{"--cache-tokens 0", "the cache takes what fits"})
 		}
 	}
-	if n := plan.LongestThatFits(u, memory); n > maxPrompt {
+	if n := plan.LongestThatFits(u, memory); n > maxPrompt && n < u.Longest {
 		text := fmt.Sprintf("rollout.max_total=%d rollout.max_response=%d", n, n-maxPrompt)
 		if u.Trainer && n < u.Micro {
 			text += fmt.Sprintf(" train.micro_batch_tokens=%d", n)
