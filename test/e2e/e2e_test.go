@@ -208,6 +208,20 @@ func (s *site) checkExport(run string) {
 	if out, code, err := testutil.Run(t.Context(), s.steady, "verify-export", dir); err != nil || code != 0 {
 		t.Errorf("verify-export: %v, status %d: %s", err, code, out)
 	}
+	page := filepath.Join(dir, "README.md")
+	card, err := os.ReadFile(page)
+	if err != nil || !bytes.HasPrefix(card, []byte("---\nlicense: ")) || !bytes.Contains(card, []byte("\n# "+run+", step ")) {
+		t.Errorf("the export has the card %q, %v", card, err)
+	}
+	if err := os.WriteFile(page, append(bytes.Clone(card), '\n'), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, code, err := testutil.Run(t.Context(), s.steady, "verify-export", dir); err != nil || code != 5 || !strings.Contains(out, "README.md differs") {
+		t.Errorf("the card was changed: %v, status %d, want 5 and the file named: %s", err, code, out)
+	}
+	if err := os.WriteFile(page, card, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	file := filepath.Join(dir, "model.safetensors")
 	good, err := os.ReadFile(file)
 	if err != nil {
