@@ -197,9 +197,8 @@ func Fill(u Use, memory int) Filled {
 	if u.Sampler {
 		page, pages := PageBytes(s, elem), LeastPages(u)
 		if u.CacheTokens == 0 {
-			most := u.Sequences * SequencePages(s)
 			if u.Trainer {
-				most = u.Sequences * Pages(u.Longest) // beyond it nothing is gained, and activations can use it
+				most := u.Sequences * Pages(u.Longest) // beyond it nothing is gained, and activations can use it
 				// A twentieth of the memory stays free: the process and cuDNN are estimates.
 				if more := min((left-memory/20)/page, most-pages); more > 0 {
 					pages, left = pages+more, left-more*page
