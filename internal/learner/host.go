@@ -54,6 +54,7 @@ type Host struct {
 type last struct {
 	batch    string // digest; empty: unknown
 	metrics  record.UpdateMetrics
+	tokens   int // of the sequences, prompts included
 	replayed int
 	plan     *engine.Plan // nil: the sealed one
 }
@@ -72,6 +73,7 @@ type Outcome struct {
 	Restored bool // a checkpoint was loaded
 	Replayed int  // sealed batches that were replayed
 	Recorded bool // the result was there already
+	Tokens   int  // of the sequences that this call trained for the step, prompts included; 0 if it was trained before
 }
 
 // Update applies the sealed batch of a step and publishes the version of the same number, exactly once.
@@ -107,7 +109,7 @@ func (h *Host) Update(ctx context.Context, l record.Layout, step int, ref artifa
 		return Outcome{}, err
 	}
 	crashpoint.Here("trainer.update.after")
-	h.last.replayed = out.Replayed
+	h.last.replayed, out.Tokens = out.Replayed, h.last.tokens
 	if recorded != nil {
 		out.Result, out.Recorded = *recorded, true
 		_, err := h.compare(ctx, *recorded)
@@ -222,7 +224,7 @@ func (h *Host) train(ctx context.Context, step int, ref artifact.Ref, recorded *
 		h.forget()
 		return err
 	}
-	h.step, h.last = step, last{batch: ref.Digest, metrics: updateMetrics(b, m, time.Since(began)), plan: plan}
+	h.step, h.last = step, last{batch: ref.Digest, metrics: updateMetrics(b, m, time.Since(began)), tokens: tokensOf(b), plan: plan}
 	return nil
 }
 
@@ -243,17 +245,22 @@ func (h *Host) compare(ctx context.Context, want record.Result) (equal bool, err
 	return got == want.StateDigest, nil
 }
 
-func updateMetrics(b engine.Batch, m engine.StepMetrics, took time.Duration) record.UpdateMetrics {
-	tokens := 0
+// tokensOf counts the tokens of a batch's sequences.
+func tokensOf(b engine.Batch) int {
+	n := 0
 	for _, s := range b.Sequences {
-		tokens += len(s.Tokens)
+		n += len(s.Tokens)
 	}
+	return n
+}
+
+func updateMetrics(b engine.Batch, m engine.StepMetrics, took time.Duration) record.UpdateMetrics {
 	num := record.Num
 	return record.UpdateMetrics{
 		Loss: num(m.Loss), GradNorm: num(m.GradNorm), ClipFactor: num(m.ClipFactor),
 		Correction: num(m.Correction), CorrectionA: num(m.CorrectionA), Uncovered: num(m.Uncovered),
 		TrainerTail: num(m.TrainerTail), Entropy: num(m.Entropy), LogProbGap: num(m.LogProbGap), KL: num(m.KL),
 		OutsideShare: num(m.OutsideShare), FloorShare: num(m.FloorShare), MaxAlpha: num(m.MaxAlpha),
-		TrainRate: num(float64(tokens) / took.Seconds()), Seconds: num(took.Seconds()),
+		TrainRate: num(float64(tokensOf(b)) / took.Seconds()), Seconds: num(took.Seconds()),
 	}
 }
