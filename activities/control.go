@@ -107,6 +107,7 @@ func (c *Control) startRun(ctx context.Context, q contract.StartRunRequest, _ *B
 		return contract.RunSpec{}, err
 	}
 	crashpoint.Here("control.baseinfo.after")
+	c.Notes.metrics().Planned(q.Run, spec.Steps)
 	return spec, nil
 }
 
@@ -277,6 +278,8 @@ func (c *Control) sealBatch(ctx context.Context, q contract.SealBatchRequest, _ 
 		if ref, err = c.putLedgerAndBatch(ctx, run, q, sealed); err != nil {
 			return contract.SealBatchResult{}, err
 		}
+		c.Notes.metrics().Sealed(q.Run, run.Config.Run.Steps, q.Ledger, sealed.Rollout)
+		c.Notes.link(ctx, q.RunKey, q.Step, sealed.Groups)
 	} else if err != nil {
 		return contract.SealBatchResult{}, err
 	}
@@ -359,7 +362,9 @@ func (c *Control) inspect(ctx context.Context, q contract.InspectRequest, _ *Bea
 // closeLedger records the groups that were left at the end of the loop. Idempotence: the first stays.
 func (c *Control) closeLedger(ctx context.Context, q contract.CloseLedgerRequest, _ *Beat) (contract.Done, error) {
 	crashpoint.Here("control.end.before")
-	if _, err := artifact.PutJSON(ctx, c.store(), q.Layout().LedgerEnd(), q.Ledger); err != nil && !fault.Is(err, fault.Stale) {
+	if _, err := artifact.PutJSON(ctx, c.store(), q.Layout().LedgerEnd(), q.Ledger); err == nil {
+		c.Notes.metrics().Ledger(q.Ledger)
+	} else if !fault.Is(err, fault.Stale) {
 		return contract.Done{}, err
 	}
 	crashpoint.Here("control.end.after")
@@ -387,6 +392,7 @@ func (c *Control) publish(ctx context.Context, q contract.PublishRequest, _ *Bea
 		return contract.Done{}, err
 	}
 	crashpoint.Here("control.live.after")
+	c.Notes.published(q)
 	return contract.Done{}, nil
 }
 
@@ -422,6 +428,7 @@ func (c *Control) summarize(ctx context.Context, q contract.SummarizeRequest, _ 
 		return contract.SummarizeResult{}, err
 	}
 	crashpoint.Here("control.validation.after")
+	c.Notes.metrics().Validated(q.Run, v)
 	return contract.SummarizeResult{Metrics: v.Metrics, Problems: v.Problems}, nil
 }
 
@@ -447,6 +454,9 @@ func (c *Control) writeReport(ctx context.Context, q contract.ReportRequest, _ *
 		return contract.ReportResult{}, err
 	}
 	crashpoint.Here("control.report.after")
+	if q.Final {
+		c.Notes.metrics().Ended(q.Run)
+	}
 	return contract.ReportResult{Report: ref}, nil
 }
 

@@ -74,15 +74,18 @@ func busyDelay(attempt int32) time.Duration {
 }
 
 // guard runs an activity's body: it turns a panic into Internal, keeps the heartbeat going, notes an attempt that
-// follows a lost one, and maps the error. The heartbeat is the last value that progress was called with.
+// follows a lost one, tells log, metrics and trace of the attempt, and maps the error. The heartbeat is the last value that progress was called with.
 func guard[Req, Res any](a *Notes, body func(ctx context.Context, req Req, beat *Beat) (Res, error)) func(context.Context, Req) (Res, error) {
 	return func(ctx context.Context, req Req) (res Res, err error) {
 		beat, stop := startBeat(ctx)
 		defer stop()
+		ctx, ended := a.observe(ctx, req)
 		defer func() {
 			if p := recover(); p != nil {
-				err = toTemporal(ctx, fault.New(fault.Internal, activity.GetInfo(ctx).ActivityType.Name, "panic: %v\n%s", p, debug.Stack()))
+				err = fault.New(fault.Internal, activity.GetInfo(ctx).ActivityType.Name, "panic: %v\n%s", p, debug.Stack())
 			}
+			ended(err)
+			err = toTemporal(ctx, err)
 		}()
 		a.attempt(ctx, req)
 		work, end := a.whileDevice(ctx)
@@ -91,7 +94,7 @@ func guard[Req, Res any](a *Notes, body func(ctx context.Context, req Req, beat 
 		if cause := context.Cause(work); err != nil && ctx.Err() == nil && fault.Is(cause, fault.Lost) {
 			err = cause // and not that it was cancelled
 		}
-		return res, toTemporal(ctx, doubt(a.Store, err))
+		return res, doubt(a.Store, err)
 	}
 }
 

@@ -2,6 +2,7 @@ package activities
 
 import (
 	"context"
+	"time"
 
 	"github.com/steadyrl/steady/internal/agent"
 	"github.com/steadyrl/steady/internal/artifact"
@@ -12,6 +13,7 @@ import (
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/judge"
 	"github.com/steadyrl/steady/internal/record"
+	"github.com/steadyrl/steady/internal/span"
 )
 
 // Judge is the role that judges trajectories.
@@ -35,7 +37,10 @@ type pulsed struct {
 // Judge implements batch.Judger.
 func (j pulsed) Judge(ctx context.Context, response string, tests []judge.Test) (judge.Verdict, error) {
 	defer j.p.beat()
-	return j.Judger.Judge(ctx, response, tests)
+	ctx, ended := span.Start(ctx, "judge_submission", span.Attr{Key: "tests", Value: len(tests)})
+	v, err := j.Judger.Judge(ctx, response, tests)
+	ended(err, span.Attr{Key: "verdict", Value: string(v.Kind)}, span.Attr{Key: "passed", Value: v.Passed})
+	return v, err
 }
 
 // Register binds the activity of the role.
@@ -60,6 +65,7 @@ func (j *Judge) judge(ctx context.Context, q contract.JudgeRequest, b *Beat) (co
 	if err := pythonFits(run, j.Python); err != nil {
 		return contract.JudgeResult{}, err
 	}
+	began := time.Now()
 	v, err = supervise(ctx, &j.pulse, contract.JudgeRolloutsActivity.Name, run.Config.Timeouts.Stall.Std(),
 		func(ctx context.Context) (batch.Verdicts, error) { return j.verdicts(ctx, run, q, b) })
 	if err != nil {
@@ -69,6 +75,7 @@ func (j *Judge) judge(ctx context.Context, q contract.JudgeRequest, b *Beat) (co
 	if err := record.CheckFinite(v); err != nil {
 		return contract.JudgeResult{}, err
 	}
+	j.Notes.metrics().Judged(splitOf(q.Unit), time.Since(began), kinds(v))
 	crashpoint.Here("judge.verdicts.before")
 	ref, err := artifact.PutJSON(ctx, j.Runs.Store, name, v)
 	if fault.Is(err, fault.Stale) {
@@ -78,6 +85,15 @@ func (j *Judge) judge(ctx context.Context, q contract.JudgeRequest, b *Beat) (co
 		crashpoint.Here("judge.verdicts.after")
 	}
 	return contract.JudgeResult{Verdicts: ref, RewardMean: meanReward(v)}, err
+}
+
+// kinds lists the verdicts of submissions.
+func kinds(v batch.Verdicts) []string {
+	var out []string
+	for _, i := range v.Items {
+		out = append(out, string(i.Verdict.Kind))
+	}
+	return out
 }
 
 func meanReward(v batch.Verdicts) *float64 {

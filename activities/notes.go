@@ -6,11 +6,15 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/activity"
+	"go.uber.org/zap"
 
 	"github.com/steadyrl/steady/internal/artifact"
 	"github.com/steadyrl/steady/internal/contract"
 	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/metrics"
+	"github.com/steadyrl/steady/internal/obs"
 	"github.com/steadyrl/steady/internal/record"
+	"github.com/steadyrl/steady/internal/span"
 )
 
 // Notes writes events of a run to the store: what the time line of failures and recoveries is made of. It is best
@@ -20,6 +24,10 @@ type Notes struct {
 	Host  string // for people
 	// Device ends, with a cause of kind Lost, when the device of this process's engines is lost; what runs then ends with the cause. nil for never.
 	Device context.Context //nolint:containedctx // the life of a device, not of a call
+	// Log, Metrics and Tracer hear of every attempt of an activity. Nil ones are told nothing.
+	Log     *zap.Logger
+	Metrics *metrics.Set
+	Tracer  span.Tracer
 }
 
 // whileDevice is ctx for as long as the device is there.
@@ -48,6 +56,9 @@ func (n *Notes) attempt(ctx context.Context, req any) {
 // stalled notes that an activity was given up on because it made no progress; other errors are not its business.
 func (n *Notes) stalled(ctx context.Context, k contract.RunKey, unit string, err error) {
 	if fault.Is(err, fault.Lost) {
+		if activity.IsActivity(ctx) {
+			n.Metrics.Stalled(activity.GetInfo(ctx).ActivityType.Name)
+		}
 		n.Write(ctx, k, record.Event{Kind: "stalled", Where: n.Host, Message: unit + ": " + err.Error()})
 	}
 }
@@ -61,7 +72,7 @@ func (n *Notes) Write(ctx context.Context, k contract.RunKey, e record.Event) {
 		e.Time = now.Format("2006-01-02T15:04:05.000Z07:00")
 	}
 	id := fmt.Sprintf("%s-%s", now.Format("20060102T150405.000000000"), artifact.Digest([]byte(e.Where + e.Message))[:8])
-	if _, err := artifact.PutJSON(ctx, n.Store, k.Layout().Event(id), e); err != nil && activity.IsActivity(ctx) { // a standby follows outside of one
-		activity.GetLogger(ctx).Warn("an event was not recorded", "kind", e.Kind, "where", e.Where, "error", err)
+	if _, err := artifact.PutJSON(ctx, n.Store, k.Layout().Event(id), e); err != nil { // a standby follows outside of an activity, whose context has no logger
+		obs.FromOr(ctx, n.Log).Warn("an event was not recorded", zap.String("event", e.Kind), zap.String("where", e.Where), obs.Err(err))
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/steadyrl/steady/internal/rng"
 	"github.com/steadyrl/steady/internal/rollout"
 	"github.com/steadyrl/steady/internal/sandbox"
+	"github.com/steadyrl/steady/internal/span"
 	"github.com/steadyrl/steady/internal/tokenizer"
 	"github.com/steadyrl/steady/internal/trajectory"
 )
@@ -65,6 +66,7 @@ func (r *Rollout) generate(ctx context.Context, q contract.GenerateRequest, b *B
 	defer stop(nil)
 	go r.watchLoop(ctx, q, stop)
 	p := r.pulses.get(run.Layout.Root() + q.Source)
+	began := time.Now()
 	ts, err := supervise(ctx, p, contract.GenerateRolloutsActivity.Name, run.Config.Timeouts.Stall.Std(),
 		func(ctx context.Context) ([]*trajectory.Trajectory, error) { return r.all(ctx, run, q, b, p) })
 	if err != nil {
@@ -77,6 +79,7 @@ func (r *Rollout) generate(ctx context.Context, q contract.GenerateRequest, b *B
 		r.Notes.stalled(ctx, q.RunKey, q.Unit, err)
 		return contract.GenerateResult{}, err
 	}
+	r.Notes.metrics().Generated(splitOf(q.Unit), time.Since(began))
 	return r.finish(ctx, run, q, ts)
 }
 
@@ -217,6 +220,8 @@ func (u *unit) one(ctx context.Context, p dataset.Problem, sample int) (*traject
 	if err != nil {
 		return nil, err
 	}
+	split, grew := splitOf(u.q.Unit), false
+	ctx, ended := span.Start(ctx, "sample", span.Attr{Key: "problem", Value: p.Index}, span.Attr{Key: "sample", Value: sample})
 	t, err := rollout.Job{
 		Store: u.r.Runs.Store, Done: l.Sample(u.q.Unit, p.Index, sample), Partial: l.Partial(u.q.Unit, p.Index, sample), Start: start,
 		Options: set.Options(u.sampler, u.tok, rollout.Tool{Programs: u.r.Tool, Limits: Limits(u.run.Config)}, u.random(p, sample), u.q.Pin),
@@ -224,16 +229,24 @@ func (u *unit) one(ctx context.Context, p dataset.Problem, sample int) (*traject
 		Grown: func(tokens int) {
 			u.pulse.beat()
 			u.made.Add(int64(tokens))
+			u.r.Notes.metrics().Tokens(split, tokens)
+			grew = true
 		},
 		Flushed: func(*trajectory.Trajectory) {
 			u.beat.Say("%s: %d tokens in this attempt, %d responses finished", u.q.Unit, u.made.Load(), u.ended.Load())
 		},
 		Distrusted: func(ctx context.Context, name, why string) { u.r.note(ctx, u.q, name, why) },
 	}.Run(ctx)
-	if err == nil {
-		u.ended.Add(1)
+	if err != nil {
+		ended(err)
+		return nil, err
 	}
-	return t, err
+	u.ended.Add(1)
+	if grew { // else an earlier attempt finished it
+		u.r.Notes.metrics().Response(split, string(t.End))
+	}
+	ended(nil, span.Attr{Key: "tokens", Value: t.Len()}, span.Attr{Key: "end", Value: string(t.End)})
+	return t, nil
 }
 
 func (u *unit) settings() rollout.Settings {

@@ -3,6 +3,7 @@ package activities
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/steadyrl/steady/internal/artifact"
 	"github.com/steadyrl/steady/internal/checkpoint"
@@ -13,6 +14,7 @@ import (
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/learner"
 	"github.com/steadyrl/steady/internal/modelcard"
+	"github.com/steadyrl/steady/internal/metrics"
 	"github.com/steadyrl/steady/internal/record"
 )
 
@@ -178,11 +180,15 @@ func (t *Trainer) update(ctx context.Context, q contract.UpdateRequest, b *Beat)
 	if err := t.yield(ctx, q.RunKey); err != nil {
 		return contract.UpdateResult{}, err
 	}
+	began := time.Now()
 	out, err := t.Host.Update(ctx, q.Layout(), q.Step, q.Batch, q.Epoch)
 	if err != nil {
 		return contract.UpdateResult{}, err
 	}
 	m := out.Metrics
+	t.Notes.metrics().Updated(q.Run, metrics.Update{
+		Took: time.Since(began), Tokens: out.Tokens, Restored: out.Restored, Replayed: out.Replayed,
+	}, m)
 	return contract.UpdateResult{
 		StateDigest: out.StateDigest, WeightsDigest: out.WeightsDigest, GradNorm: m.GradNorm, Correction: m.Correction,
 		Entropy: m.Entropy, LogProbGap: m.LogProbGap, Seconds: m.Seconds, Replayed: out.Replayed, Restored: out.Restored,
@@ -195,7 +201,11 @@ func (t *Trainer) checkpoint(ctx context.Context, q contract.CheckpointRequest, 
 	if err := t.yield(ctx, q.RunKey); err != nil {
 		return contract.CheckpointResult{}, err
 	}
+	began := time.Now()
 	digest, replayed, err := t.Host.Save(ctx, q.Layout(), q.Step, q.Epoch)
+	if err == nil {
+		t.Notes.metrics().Saved(time.Since(began))
+	}
 	return contract.CheckpointResult{StateDigest: digest, Replayed: replayed}, err
 }
 

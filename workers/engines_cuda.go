@@ -13,6 +13,7 @@ import (
 	"github.com/steadyrl/steady/internal/engine"
 	"github.com/steadyrl/steady/internal/engine/cuda"
 	"github.com/steadyrl/steady/internal/gpuwatch"
+	"github.com/steadyrl/steady/internal/metrics"
 	"github.com/steadyrl/steady/internal/model"
 )
 
@@ -78,4 +79,20 @@ func watchGPU(o Options, device int) (func(context.Context) error, error) {
 		defer m.Close()
 		return gpuwatch.Watch(ctx, m, uuid, func(message string) { o.Log.Warn(message) })
 	}, nil
+}
+
+// readGPUs asks the driver's management library about every GPU of the machine.
+func readGPUs() ([]metrics.GPU, error) {
+	_, gpus, err := cudart.ReadHealth()
+	if err != nil {
+		return nil, err
+	}
+	var out []metrics.GPU
+	for i, g := range gpus {
+		out = append(out, metrics.GPU{
+			Index: i, Model: g.Name, MemoryUsed: g.MemoryUsed, MemorySize: g.MemoryTotal, Temperature: g.Temperature,
+			Power: g.Power, Utilization: g.Utilization, UncorrectedErrors: g.Uncorrected,
+		})
+	}
+	return out, nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/steadyrl/steady/internal/contract"
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/learner"
+	"github.com/steadyrl/steady/internal/obs"
 	"github.com/steadyrl/steady/internal/record"
 )
 
@@ -175,7 +176,7 @@ func (s *standby) lead(ctx context.Context, l record.Layout, ask bool) (done boo
 		return true, askPause
 	}
 	if !f.Leading { // another host was acquired, which this one follows now
-		s.log.Info("another trainer took the run over", zap.String("run_id", l.Run))
+		s.log.Info("another trainer took the run over", place(l)...)
 		s.release(l)
 		s.set(l, false)
 		s.hear()
@@ -209,7 +210,7 @@ func (s *standby) step(ctx context.Context, l record.Layout, ask bool) time.Dura
 		return 0
 	}
 	if !s.isWarm() {
-		s.log.Info("standing by", zap.String("run_id", l.Run), zap.Int("step", f.Step))
+		s.log.Info("standing by", append(place(l), zap.Int("step", f.Step))...)
 		s.set(l, true)
 		s.waited = false
 	}
@@ -251,7 +252,7 @@ func (s *standby) choose(ctx context.Context) (record.Layout, error) {
 			return l, nil
 		}
 		if final(err) { // of another engine, or damaged
-			s.log.Info("a run is not followed", zap.String("run_id", run), zap.Error(err))
+			s.log.Info("a run is not followed", append(obs.Chain(contract.Chain{RunKey: contract.ParseScope(run)}), obs.Err(err))...)
 			s.shun(run)
 		}
 	}
@@ -275,7 +276,7 @@ func (s *standby) shun(run string) {
 func (s *standby) failed(err error) {
 	if text := err.Error(); text != s.refused {
 		s.refused = text
-		s.log.Warn("following a run", zap.Error(err))
+		s.log.Warn("a run cannot be followed now", obs.Err(err))
 	}
 }
 

@@ -22,9 +22,12 @@ import (
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/judge"
 	"github.com/steadyrl/steady/internal/learner"
+	"github.com/steadyrl/steady/internal/metrics"
+	"github.com/steadyrl/steady/internal/obs"
 	"github.com/steadyrl/steady/internal/policy"
 	"github.com/steadyrl/steady/internal/record"
 	"github.com/steadyrl/steady/internal/sandbox"
+	"github.com/steadyrl/steady/internal/span"
 	"github.com/steadyrl/steady/workflows"
 )
 
@@ -51,6 +54,9 @@ type Options struct {
 	// Runs that the process serves at once: it has as many trainers, each with a queue of its own, and an engine for each; 0 means 1.
 	Runs int
 	Log  *zap.Logger
+	// Metrics and Tracer hear of what this process does; nil for none.
+	Metrics *metrics.Set
+	Tracer  span.Tracer
 }
 
 // GPU says which GPU the engines of a process use, and how.
@@ -69,6 +75,7 @@ type Set struct {
 	close   []func() error
 	sandbox *sandbox.Sandbox
 	lost    chan error // of size 1
+	options Options
 }
 
 // Lost tells once, with an error of kind Lost, that the device of the engines can no longer be trusted. What was running has ended with
@@ -79,7 +86,7 @@ func (s *Set) Lost() <-chan error { return s.lost }
 //
 // Errors: Invalid (roles, backend), Infrastructure (no sandbox on this machine), and what the server says.
 func Start(ctx context.Context, o Options) (*Set, error) {
-	s := &Set{lost: make(chan error, 1)}
+	s := &Set{lost: make(chan error, 1), options: o}
 	if err := s.start(ctx, o); err != nil {
 		return nil, errors.Join(err, s.Stop())
 	}
@@ -96,7 +103,9 @@ func (s *Set) start(ctx context.Context, o Options) error {
 	if slices.ContainsFunc(o.Roles, func(r Role) bool { return r == RoleRollout || r == RoleTrainer || r == RoleStandby }) {
 		runs.Backend, runs.Fits = o.Backend, factory.fits // other roles serve runs of every engine
 	}
-	notes := &activities.Notes{Store: o.Store, Host: o.Host, Device: s.watch(factory, o.Log)}
+	notes := &activities.Notes{
+		Store: o.Store, Host: o.Host, Device: s.watch(factory, o.Log), Log: o.Log, Metrics: o.Metrics, Tracer: o.Tracer,
+	}
 	if slices.ContainsFunc(o.Roles, func(r Role) bool { return r == RoleData || r == RoleRollout || r == RoleJudge }) {
 		if err := s.openSandbox(ctx, o); err != nil {
 			return err
@@ -125,7 +134,9 @@ func (s *Set) start(ctx context.Context, o Options) error {
 		if err != nil {
 			return fmt.Errorf("role %s: %w", role, err)
 		}
+		o.Metrics.Serves(string(role), o.Backend)
 	}
+	collect(o)
 	return nil
 }
 
@@ -158,6 +169,9 @@ func (s *Set) openSandbox(ctx context.Context, o Options) error {
 		o.Log.Warn(py.Warning, zap.String("python", py.Path), zap.String("version", py.Version))
 	}
 	s.sandbox, err = sandbox.New(ctx, sandbox.Options{Helper: o.Helper, Python: py, Slots: o.Slots})
+	if err == nil {
+		o.Metrics.Slots(s.sandbox.Slots())
+	}
 	return err
 }
 
@@ -165,6 +179,9 @@ func (s *Set) openSandbox(ctx context.Context, o Options) error {
 func (s *Set) judger(r *activities.Run) activities.Judger {
 	return judge.New(judge.Options{Runner: s.sandbox, Budget: r.Config.Sandbox.JudgeBudget.Std(), Limits: activities.Limits(r.Config)})
 }
+
+// place is the beginning of the chain of ids of a line about a lineage.
+func place(l layout) []zap.Field { return obs.Chain(contract.Chain{RunKey: contract.RunKey(l)}) }
 
 // add starts a worker on a queue. Roles other than control take no workflow tasks.
 func (s *Set) add(o Options, queue string, activitiesAtOnce int, register func(worker.Worker)) error {
@@ -228,12 +245,13 @@ func (s *Set) rollout(o Options, runs *activities.Runs, notes *activities.Notes,
 	host := policy.NewHost(policy.Options{
 		Store: o.Store, Source: source{store: o.Store, runs: runs, factory: f}, Max: engineCount(f.most, o.Runs), ProbeTolerance: f.tolerance,
 		OnSwap: func(l layout, version int, took time.Duration) {
-			o.Log.Debug("policy version live", zap.String("run_id", l.Run), zap.Int("policy_version", version), zap.Duration("took", took))
+			o.Metrics.Swapped(l.Run, version, took)
+			o.Log.Debug("policy version live", append(place(l), zap.Int("policy_version", version), zap.Duration("took", took))...)
 		},
 	})
 	s.close = append(s.close, host.Close)
 	r := &activities.Rollout{
-		Runs: runs, Notes: notes, Policy: host, Tool: s.sandbox,
+		Runs: runs, Notes: notes, Policy: host, Tool: counted{s.sandbox, o.Metrics},
 		Open: func(ctx context.Context, id string) (bool, error) { return isOpen(ctx, o.Client, id) },
 	}
 	return s.add(o, contract.QueueRollout, max(o.MaxSequences, 4), func(w worker.Worker) { r.Register(w) })
@@ -273,7 +291,12 @@ func (s *Set) trainer(ctx context.Context, o Options, runs *activities.Runs, not
 		Initial: func(ctx context.Context, l layout) (int, *engine.State, error) {
 			return activities.InitialState(ctx, runs, assets{}, l)
 		},
-		Note: func(ctx context.Context, l layout, e event) { notes.Write(ctx, contract.RunKey(l), e) },
+		Note: func(ctx context.Context, l layout, e event) {
+			if e.Kind == record.ReplayMismatch {
+				o.Metrics.Mismatch()
+			}
+			notes.Write(ctx, contract.RunKey(l), e)
+		},
 	})
 	s.close = append(s.close, host.Close)
 	queue := contract.TrainerQueue(o.Host)

@@ -159,7 +159,7 @@ func (l *loop) step(t int) error {
 	}
 	l.enter("publish the version")
 	if _, err := contract.PublishVersionActivity.Do(control(l.ctx, l.spec.Timeouts, fmt.Sprintf("publish version %d", t)),
-		contract.PublishRequest{RunKey: l.spec.RunKey, Version: t, Digest: result.WeightsDigest}); err != nil {
+		contract.PublishRequest{RunKey: l.spec.RunKey, Version: t, Digest: result.WeightsDigest, Began: l.began}); err != nil {
 		return err
 	}
 	l.trained(t, sealed, result)

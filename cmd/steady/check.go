@@ -122,7 +122,8 @@ func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is
 
 // check looks at the flags of a worker process.
 func (f processFlags) check(ctx context.Context) error {
-	err := errors.Join(checkWithin("--threads", f.Threads, 0, config.MostThreads), checkWithin("--slots", f.Slots, 0, config.MostSlots))
+	err := errors.Join(checkWithin("--threads", f.Threads, 0, config.MostThreads), checkWithin("--slots", f.Slots, 0, config.MostSlots),
+		f.telemetryFlags.check())
 	if f.Python != "" {
 		_, perr := sandbox.FindPython(ctx, f.Python)
 		err = errors.Join(err, perr)

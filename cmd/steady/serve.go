@@ -22,10 +22,10 @@ import (
 
 // processFlags say what a worker process may use of the machine.
 type processFlags struct {
-	Threads  int    `help:"Threads of the engine; 0 for all cores. Results do not depend on it."`
-	Python   string `help:"Python interpreter of tools and judge; default: a 3.12 if found, else any python3 from 3.9 on." placeholder:"PATH"`
-	Slots    int    `help:"Python programs that run at once; 0 for the number of cores."`
-	LogLevel string `help:"Level of the log file: debug, info, warn, error." default:"info" enum:"debug,info,warn,error"`
+	Threads int    `help:"Threads of the engine; 0 for all cores. Results do not depend on it."`
+	Python  string `help:"Python interpreter of tools and judge; default: a 3.12 if found, else any python3 from 3.9 on." placeholder:"PATH"`
+	Slots   int    `help:"Python programs that run at once; 0 for the number of cores."`
+	telemetryFlags
 }
 
 // engineFlags choose the engine of a worker process.
@@ -38,16 +38,18 @@ type engineFlags struct {
 }
 
 // workerOptions fills the options that all commands share.
-func (f engineFlags) workerOptions(c client.Client, namespace string, store artifact.Store, host string, roles []workers.Role, log *zap.Logger) (workers.Options, error) {
+func (f engineFlags) workerOptions(c client.Client, namespace string, store artifact.Store, host string, roles []workers.Role, tell *telemetry) (workers.Options, error) {
 	helper, err := os.Executable()
 	if err != nil {
 		return workers.Options{}, fault.New(fault.Internal, "steady", "find this program: %w", err)
 	}
-	return workers.Options{
+	o := workers.Options{
 		Client: c, Namespace: namespace, Store: store, Roles: roles, Host: host, Backend: f.Engine, Threads: f.Threads,
 		GPU:          workers.GPU{Device: f.Device, CacheTokens: f.CacheTokens, KernelDir: kernelDir()},
-		MaxSequences: f.MaxSequences, Python: f.Python, Helper: helper, Slots: f.Slots, Version: version(), Log: log,
-	}, nil
+		MaxSequences: f.MaxSequences, Python: f.Python, Helper: helper, Slots: f.Slots, Version: version(),
+	}
+	tell.workers(&o)
+	return o, nil
 }
 
 // kernelDir keeps compiled kernels in the user's cache; without one they are compiled at every start.
@@ -75,6 +77,7 @@ type workerCmd struct {
 	Name string `help:"Name of this host; stable over restarts and unique among trainers. Default: the host name." placeholder:"NAME"`
 
 	WaitServer time.Duration `help:"How long to wait at the start for a Temporal server that does not answer; 0 does not wait." default:"5m"`
+	LogFormat  string        `help:"Log lines as json or text; auto is text on a terminal, else json." default:"auto" enum:"auto,text,json" env:"STEADY_LOG_FORMAT"`
 }
 
 // Run serves until interrupted. The connection follows the standard Temporal environment (TEMPORAL_ADDRESS,
@@ -87,7 +90,7 @@ func (w *workerCmd) Run(ctx context.Context, s *streams) error {
 	if err := errors.Join(err, w.engineFlags.check(ctx), w.storeFlags.check(), checkDir("--data", w.Data)); err != nil {
 		return err
 	}
-	log, closeLog, err := obs.NewLogger(obs.Options{Level: w.LogLevel, Console: s.err})
+	log, closeLog, err := obs.NewLogger(obs.Options{Level: w.LogLevel, Console: s.err, ConsoleFormat: consoleFormat(w.LogFormat, s.err)})
 	if err != nil {
 		return err
 	}
@@ -100,17 +103,22 @@ func (w *workerCmd) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
-	opts.Logger = obs.SDKLogger(log)
-	c, err := newConnector(log).connect(ctx, opts, w.WaitServer)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
 	name := w.Name
 	if name == "" {
 		name = hostName()
 	}
-	o, err := w.workerOptions(c, namespaceOf(opts), store, name, roles, log)
+	tell, err := w.start(ctx, namespaceOf(opts), name, log)
+	defer tell.close()
+	if err != nil {
+		return err
+	}
+	tell.client(&opts)
+	c, err := newConnector(tell.log).connect(ctx, opts, w.WaitServer)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	o, err := w.workerOptions(c, namespaceOf(opts), store, name, roles, tell)
 	if err != nil {
 		return err
 	}
@@ -118,11 +126,14 @@ func (w *workerCmd) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
-	log.Info("serving", zap.String("roles", w.Roles), zap.String("host", name), zap.String("store", store.Where("")))
+	tell.ready.Store(set)
+	tell.log.Info("serving", zap.String("roles", w.Roles), zap.String("store", store.Where("")))
 	select {
 	case <-ctx.Done():
+		tell.ready.Store(nil)
 		return set.Stop()
 	case err := <-set.Lost():
+		tell.ready.Store(nil)
 		return errors.Join(err, set.Stop())
 	}
 }
@@ -144,6 +155,7 @@ type local struct {
 	set    *workers.Set
 	log    *zap.Logger
 	runs   int // at once
+	tell   *telemetry
 	close  []func()
 }
 
@@ -176,6 +188,10 @@ func (l *local) start(ctx context.Context, f serverFlags, e engineFlags, console
 	}
 	l.log = log
 	l.close = append(l.close, func() { _ = closeLog() })
+	if l.tell, err = e.start(ctx, client.DefaultNamespace, hostName(), log); err != nil {
+		return err
+	}
+	l.log = l.tell.log
 	if l.store, err = f.make(ctx, f.Data); err != nil {
 		return err
 	}
@@ -204,22 +220,28 @@ func (l *local) start(ctx context.Context, f serverFlags, e engineFlags, console
 	if err != nil {
 		return err
 	}
-	opts := client.Options{HostPort: l.server.Address(), Logger: obs.SDKLogger(log)}
-	if l.client, err = newConnector(log).connect(ctx, opts, 0); err != nil {
+	opts := client.Options{HostPort: l.server.Address()}
+	l.tell.client(&opts)
+	if l.client, err = newConnector(l.log).connect(ctx, opts, 0); err != nil {
 		return err
 	}
 	l.close = append(l.close, l.client.Close)
-	o, err := e.workerOptions(l.client, client.DefaultNamespace, l.store, hostName(), workers.AllRoles(), log)
+	o, err := e.workerOptions(l.client, client.DefaultNamespace, l.store, hostName(), workers.AllRoles(), l.tell)
 	if err != nil {
 		return err
 	}
 	o.Runs = l.runs
-	l.set, err = workers.Start(ctx, o)
+	if l.set, err = workers.Start(ctx, o); err == nil {
+		l.tell.ready.Store(l.set)
+	}
 	return err
 }
 
 // stop drains the workers, then stops the server.
 func (l *local) stop() {
+	if l.tell != nil {
+		l.tell.ready.Store(nil)
+	}
 	if l.set != nil {
 		if err := l.set.Stop(); err != nil {
 			l.log.Warn("workers did not stop cleanly", zap.Error(err))
@@ -231,6 +253,7 @@ func (l *local) stop() {
 	if l.server != nil {
 		l.server.Stop()
 	}
+	l.tell.close()
 	for i := len(l.close) - 1; i >= 0; i-- {
 		l.close[i]()
 	}

@@ -108,3 +108,33 @@ func number(s string) *int {
 	}
 	return &n
 }
+
+// Roles of processes, by the queues that they serve.
+const (
+	RoleControl = "control"
+	RoleData    = "data"
+	RoleRollout = "rollout"
+	RoleJudge   = "judge"
+	RoleTrainer = "trainer"
+	RoleStandby = "standby"
+)
+
+// RoleOf names the role that serves a task queue; the queue itself for one of another program.
+func RoleOf(queue string) string {
+	kind, _, _ := strings.Cut(queue, "/")
+	switch kind {
+	case QueueControl:
+		return RoleControl
+	case QueueData:
+		return RoleData
+	case QueueRollout:
+		return RoleRollout
+	case QueueJudge:
+		return RoleJudge
+	case QueueTrainer:
+		return RoleTrainer
+	case QueueStandby:
+		return RoleStandby
+	}
+	return queue
+}

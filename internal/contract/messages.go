@@ -207,6 +207,8 @@ type PublishRequest struct {
 	RunKey
 	Version int    `json:"version"`
 	Digest  string `json:"digest"`
+	// Began is when the step began, for its trace; zero: unknown.
+	Began time.Time `json:"began,omitzero"`
 }
 
 // SummarizeRequest asks for the numbers of a validation from its units.

@@ -12,6 +12,7 @@ import (
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/model"
 	"github.com/steadyrl/steady/internal/record"
+	"github.com/steadyrl/steady/internal/span"
 )
 
 // Options configure a Host.
@@ -214,12 +215,16 @@ func (h *Host) train(ctx context.Context, step int, ref artifact.Ref, recorded *
 	if sealed.Step != step {
 		return fault.New(fault.Invalid, "learner.Update", "batch %s is of step %d, asked for is %d", ref.Name, sealed.Step, step)
 	}
+	_, loaded := span.Start(ctx, "load_batch")
 	b, err := batch.Load(ctx, h.opts.Store, sealed)
+	loaded(err)
 	if err != nil {
 		return err
 	}
 	began := time.Now()
-	m, plan, err := h.update(ctx, step, b, recorded)
+	tctx, updated := span.Start(ctx, "forward_backward", span.Attr{Key: "step", Value: step}, span.Attr{Key: "tokens", Value: tokensOf(b)})
+	m, plan, err := h.update(tctx, step, b, recorded)
+	updated(err)
 	if err != nil {
 		h.forget()
 		return err

@@ -8,6 +8,7 @@ import (
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/model"
 	"github.com/steadyrl/steady/internal/record"
+	"github.com/steadyrl/steady/internal/span"
 	"github.com/steadyrl/steady/internal/weights"
 )
 
@@ -15,7 +16,9 @@ import (
 const probeTokens = 32
 
 // publish writes the weights of the state held and then the result of the step.
-func (h *Host) publish(ctx context.Context, step int, ref artifact.Ref, epoch int) (record.Result, error) {
+func (h *Host) publish(ctx context.Context, step int, ref artifact.Ref, epoch int) (res record.Result, err error) {
+	ctx, ended := span.Start(ctx, "write_version")
+	defer func() { ended(err) }()
 	info, err := h.writeVersion(ctx, step, epoch)
 	if err != nil {
 		return record.Result{}, err
@@ -24,7 +27,7 @@ func (h *Host) publish(ctx context.Context, step int, ref artifact.Ref, epoch in
 	if err != nil {
 		return record.Result{}, err
 	}
-	res := record.Result{
+	res = record.Result{
 		Step: step, BatchDigest: ref.Digest, StateDigest: state,
 		WeightsDigest: info.Digest, Weights: info.File, Metrics: h.last.metrics, Trainer: h.opts.Name, Replayed: h.last.replayed,
 		Plan: h.last.plan,

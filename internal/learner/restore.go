@@ -12,6 +12,7 @@ import (
 	"github.com/steadyrl/steady/internal/engine"
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/record"
+	"github.com/steadyrl/steady/internal/span"
 	"github.com/steadyrl/steady/internal/weights"
 )
 
@@ -63,7 +64,9 @@ func (h *Host) replay(ctx context.Context, step int) (equal bool, err error) {
 
 // restore loads the newest checkpoint of at most step that verifies. One that does not is reported, renamed out of the way,
 // and an older one is taken; after the oldest, the state that the lineage began with.
-func (h *Host) restore(ctx context.Context, step int) error {
+func (h *Host) restore(ctx context.Context, step int) (err error) {
+	ctx, ended := span.Start(ctx, "restore", span.Attr{Key: "step", Value: step})
+	defer func() { ended(err) }()
 	h.forget()
 	steps, err := Checkpoints(ctx, h.opts.Store, h.layout)
 	if err != nil {
@@ -205,7 +208,9 @@ func (h *Host) Save(ctx context.Context, l record.Layout, step, epoch int) (dige
 	if _, replayed, err = h.reach(ctx, step); err != nil {
 		return "", 0, err
 	}
+	ctx, ended := span.Start(ctx, "write_checkpoint", span.Attr{Key: "step", Value: step})
 	digest, err = h.save(ctx, step)
+	ended(err)
 	return digest, replayed, err
 }
 

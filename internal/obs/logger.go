@@ -19,14 +19,24 @@ type Options struct {
 	Level string
 	// Console, if not nil, gets short lines for people.
 	Console io.Writer
-	// ConsoleLevel is the level of Console; default Level.
-	ConsoleLevel string
+	// ConsoleLevel is the level of Console; default Level. ConsoleFormat is how its lines look; default Text.
+	ConsoleLevel  string
+	ConsoleFormat Format
 	// File, if not empty, gets one JSON object a line and is appended to; its folder is created.
 	File string
 	// OnLost, which may be nil, is told of the first line that File could not take, on a full disk for example. The logger goes on,
 	// without that file if need be.
 	OnLost func(error)
 }
+
+// Format is how log lines look.
+type Format int
+
+// Text is short lines for people; JSON is one object a line, as in a log file.
+const (
+	Text Format = iota
+	JSON
+)
 
 // NewLogger returns a logger and a function that flushes and closes it.
 //
@@ -44,7 +54,11 @@ func NewLogger(o Options) (*zap.Logger, func() error, error) {
 	var cores []zapcore.Core
 	closeFile := func() error { return nil }
 	if o.Console != nil {
-		cores = append(cores, zapcore.NewCore(zapcore.NewConsoleEncoder(consoleEncoding()), zapcore.Lock(zapcore.AddSync(o.Console)), consoleLevel))
+		encoder := zapcore.NewConsoleEncoder(consoleEncoding())
+		if o.ConsoleFormat == JSON {
+			encoder = zapcore.NewJSONEncoder(fileEncoding())
+		}
+		cores = append(cores, zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(o.Console)), consoleLevel))
 	}
 	if o.File != "" {
 		if err := os.MkdirAll(filepath.Dir(o.File), 0o755); err != nil {
@@ -59,6 +73,14 @@ func NewLogger(o Options) (*zap.Logger, func() error, error) {
 	}
 	// A console that is closed has nobody to tell; by default zap would write to standard error, into the display of a run.
 	return zap.New(zapcore.NewTee(cores...), zap.ErrorOutput(zapcore.AddSync(io.Discard))), closeFile, nil
+}
+
+// Counting returns a logger that tells of the level of every line that l writes.
+func Counting(l *zap.Logger, line func(level string)) *zap.Logger {
+	return l.WithOptions(zap.Hooks(func(e zapcore.Entry) error {
+		line(e.Level.String())
+		return nil
+	}))
 }
 
 func parseLevel(text string, standard zapcore.Level) (zapcore.Level, error) {

@@ -6,9 +6,13 @@ import (
 
 	"go.temporal.io/sdk/log"
 	"go.uber.org/zap"
+
+	"github.com/steadyrl/steady/internal/contract"
 )
 
-// SDKLogger gives the Temporal SDK a zap logger. Keys of the SDK ("TaskQueue", "WorkflowID") become snake_case.
+// SDKLogger gives the Temporal SDK a zap logger. Keys of the SDK ("TaskQueue", "ActivityType") become snake_case, and those that tell
+// of the chain of ids become it: of a workflow id run, lineage, step and group, as far as it has them, and of a task queue the
+// role. Temporal's own id of an execution is execution_id, because a run is something else here; an activity's type is activity.
 func SDKLogger(l *zap.Logger) log.Logger { return sdkLogger{l} }
 
 type sdkLogger struct{ zap *zap.Logger }
@@ -36,7 +40,18 @@ func fields(keyvals []any) []zap.Field {
 			out = append(out, Err(err))
 			continue
 		}
-		out = append(out, zap.Any(snake(key), keyvals[i+1]))
+		switch text, _ := keyvals[i+1].(string); key {
+		case "WorkflowID":
+			out = append(append(out, zap.String("workflow_id", text)), Chain(contract.ChainOfID(text))...)
+		case "TaskQueue":
+			out = append(out, zap.String("task_queue", text), zap.String("role", contract.RoleOf(text)))
+		case "RunID":
+			out = append(out, zap.String("execution_id", text))
+		case "ActivityType":
+			out = append(out, zap.String("activity", text))
+		default:
+			out = append(out, zap.Any(snake(key), keyvals[i+1]))
+		}
 	}
 	if len(extra) > 0 {
 		out = append(out, zap.Any("extra", extra))

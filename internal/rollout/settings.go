@@ -10,6 +10,7 @@ import (
 	"github.com/steadyrl/steady/internal/rl"
 	"github.com/steadyrl/steady/internal/rng"
 	"github.com/steadyrl/steady/internal/sandbox"
+	"github.com/steadyrl/steady/internal/span"
 	"github.com/steadyrl/steady/internal/tokenizer"
 	"github.com/steadyrl/steady/internal/trajectory"
 )
@@ -87,7 +88,9 @@ type Tool struct {
 
 // RunPython implements agent.Tool.
 func (t Tool) RunPython(ctx context.Context, code, stdin string) (agent.ToolResult, error) {
+	ctx, ended := span.Start(ctx, "run_program")
 	res, err := t.Programs.Run(ctx, sandbox.Program{Source: []byte(code), Stdin: []byte(stdin), Limits: t.Limits})
+	ended(err, span.Attr{Key: "outcome", Value: string(res.Outcome)})
 	if err != nil {
 		return agent.ToolResult{}, err
 	}
