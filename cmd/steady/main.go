@@ -65,6 +65,7 @@ type cli struct {
 	Study        studyCmd        `cmd:"" help:"Compare configurations: arms and seeds, paired differences with intervals, a table and a picture."`
 	Simulate     simulateCmd     `cmd:"" help:"Plan a run: its workflows in virtual time with a model of the machines."`
 	Plan         planCmd         `cmd:"" help:"Say what memory, time, disk and money a run takes, before anything is loaded."`
+	Metrics      metricsCmd      `cmd:"" help:"Export the numbers of a run."`
 	Ledger       ledgerCmd       `cmd:"" help:"Print and check the ledger of a run."`
 	Completion   completionCmd   `cmd:"" help:"Print a script that lets bash, zsh or fish complete commands."`
 	Version      versionCmd      `cmd:"" help:"Print the version."`
