@@ -79,6 +79,7 @@ func (s *Set) Collect(src Sources) {
 	if src.GPUs != nil {
 		c.read = append(c.read, func() []prometheus.Metric { return c.gpus(src.GPUs) })
 	}
+	s.src = c
 	s.reg.MustRegister(c)
 }
 

@@ -24,6 +24,7 @@ type Set struct {
 	reg  *prometheus.Registry
 	defs []Definition
 	runs *runs
+	src  *sources // nil before Collect
 
 	worker     *prometheus.GaugeVec
 	faults     *prometheus.CounterVec
@@ -142,7 +143,7 @@ func (s *Set) Registry() *prometheus.Registry {
 	return s.reg
 }
 
-// Definitions lists the metrics of the package, by name, those of Collectors included.
+// Definitions lists the metrics of the package, by name, those of Collect included.
 func (s *Set) Definitions() []Definition {
 	out := append(slices.Clone(s.defs), collected...)
 	slices.SortFunc(out, func(a, b Definition) int {

@@ -149,7 +149,7 @@ func TestSDKLogger_keysAndOddArguments(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []map[string]any{
-		{"level": "info", "message": "plain", "namespace": "default", "task_queue": "steady", "workflow_id": "r/train", "attempt": 2.0},
+		{"level": "info", "message": "plain", "namespace": "default", "task_queue": "steady", "workflow_id": "r/train", "attempt": 2.0, "run": "r", "lineage": "l0", "role": "control"},
 		{"level": "error", "message": "odd", "extra": []any{7.0, "x", "tail"}, "error": "boom"},
 	}
 	got := lines(t, name)
