@@ -20,7 +20,18 @@ type sdkLogger struct{ zap *zap.Logger }
 func (l sdkLogger) Debug(msg string, keyvals ...any) { l.zap.Debug(msg, fields(keyvals)...) }
 func (l sdkLogger) Info(msg string, keyvals ...any)  { l.zap.Info(msg, fields(keyvals)...) }
 func (l sdkLogger) Warn(msg string, keyvals ...any)  { l.zap.Warn(msg, fields(keyvals)...) }
-func (l sdkLogger) Error(msg string, keyvals ...any) { l.zap.Error(msg, fields(keyvals)...) }
+
+// Error tells of an attempt that failed at debug level only: the activity has told of it, with kind and hint, and an error is logged once.
+func (l sdkLogger) Error(msg string, keyvals ...any) {
+	if msg == activityFailed {
+		l.zap.Debug(msg, fields(keyvals)...)
+		return
+	}
+	l.zap.Error(msg, fields(keyvals)...)
+}
+
+// activityFailed is the SDK's line about an attempt whose function returned an error.
+const activityFailed = "Activity error."
 
 // With returns a logger that adds keyvals to every line.
 func (l sdkLogger) With(keyvals ...any) log.Logger { return sdkLogger{l.zap.With(fields(keyvals)...)} }

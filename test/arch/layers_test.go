@@ -35,7 +35,7 @@ var rules = []rule{
 		from: []string{"./workflows"},
 		ban: []string{
 			"./activities", "./workers", "./config", "./internal/dataset", "./internal/sandbox/...", "./internal/judge", "./internal/engine/cpu/...",
-			"./internal/engine/ref/...", "./internal/learner", "./internal/policy", "./internal/export", "./internal/report", "./internal/obs", "./internal/devserver",
+			"./internal/engine/ref/...", "./internal/learner", "./internal/policy", "./internal/export", "./internal/report", "./internal/obs", "./internal/metrics", "./internal/trace", "./internal/devserver",
 		},
 		why: "workflows are deterministic control flow: they know activities by contract only",
 	},
@@ -80,6 +80,12 @@ var rules = []rule{
 		why:    "domain code returns errors and results; who handles them logs, once",
 	},
 	{
+		from:   []string{"./internal/..."},
+		except: []string{"./internal/metrics", "./internal/trace", "./internal/obs"},
+		ban:    []string{"github.com/prometheus/client_golang/...", "go.opentelemetry.io/otel/..."},
+		why:    "domain code tells of its time by package span, and of what it did by its results",
+	},
+	{
 		from: []string{"./..."},
 		except: []string{
 			"./config", "./activities", "./workers", "./cmd/...", "./test/...",
@@ -94,7 +100,7 @@ var rules = []rule{
 		why:    "one package knows the protocol of buckets; commands choose it, everybody else has artifact.Store",
 	},
 	{
-		from: []string{"./internal/crashpoint", "./internal/durable", "./internal/fault", "./internal/rng", "./internal/ui"},
+		from: []string{"./internal/crashpoint", "./internal/durable", "./internal/fault", "./internal/rng", "./internal/span", "./internal/ui"},
 		ban:  []string{"./..."},
 		why:  "leaves import nothing of this module",
 	},
