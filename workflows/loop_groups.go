@@ -150,7 +150,7 @@ func (l *loop) drain() {
 // unreadable reports whether a signal could not be read, and logs that it changes nothing.
 func (l *loop) unreadable(err error) bool {
 	if err != nil {
-		workflow.GetLogger(l.ctx).Warn("a signal was not applied", "error", err)
+		l.log(l.ctx).Warn("a signal was not applied", "error", err)
 	}
 	return err != nil
 }

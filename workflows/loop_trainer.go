@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
@@ -130,7 +131,7 @@ func recordEvent(ctx workflow.Context, spec contract.RunSpec, id, kind, where, t
 		Event: record.Event{Time: now.Format("2006-01-02T15:04:05.000Z07:00"), Kind: kind, Where: where, Message: clip(text, 2000), Step: step},
 	})
 	if err := f.Get(ctx, nil); err != nil {
-		workflow.GetLogger(ctx).Warn("an event was not recorded", "kind", kind, "error", err)
+		workflow.GetLogger(ctx).Warn("an event was not recorded", "event", kind, "step", step, "error", err)
 	}
 }
 
@@ -169,6 +170,11 @@ func (l *loop) report(t int) {
 	}
 }
 
+// log is the logger of ctx with the step in progress; run, lineage and role come from the workflow's id and queue.
+func (l *loop) log(ctx workflow.Context) log.Logger {
+	return log.With(workflow.GetLogger(ctx), "step", l.st.Step+1)
+}
+
 // mostReports bounds the messages of progress to TrainRun, whose history holds them all, and as many of validations.
 const mostReports = 500
 
@@ -187,7 +193,7 @@ func (l *loop) tellRunIn(ctx workflow.Context) {
 	p := l.progress()
 	p.Dev = l.st.Untold
 	if err := workflow.SignalExternalWorkflow(ctx, l.spec.Run, "", contract.SignalProgress, p).Get(ctx, nil); err != nil {
-		workflow.GetLogger(ctx).Debug("the run does not listen", "error", err)
+		l.log(ctx).Debug("the run does not listen", "error", err)
 		return
 	}
 	l.st.Untold = nil

@@ -120,7 +120,7 @@ func (l *loop) cancel(g contract.GroupRef) {
 	f := workflow.RequestCancelExternalWorkflow(l.ctx, contract.GroupID(l.spec.Scope(), g.N), "")
 	workflow.Go(l.ctx, func(ctx workflow.Context) {
 		if err := f.Get(ctx, nil); err != nil { // it ended in the meantime
-			workflow.GetLogger(ctx).Debug("a group was not cancelled", "group", g.N, "error", err)
+			l.log(ctx).Debug("a group was not cancelled", "group", g.N, "error", err)
 		}
 	})
 }

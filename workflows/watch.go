@@ -65,7 +65,7 @@ func (l *loop) askGroups(ctx workflow.Context, silence time.Duration) {
 		ask := control(ctx, l.spec.Timeouts, fmt.Sprintf("ask about %d groups without a report", len(some)))
 		res, err := contract.InspectActivity.Do(bounded(ask, silence, 10), q)
 		if err != nil || len(res.Found) != len(some) {
-			workflow.GetLogger(ctx).Warn("silent groups could not be asked about", "error", err)
+			l.log(ctx).Warn("silent groups could not be asked about", "error", err)
 			return // no answer is no news; the next time asks again
 		}
 		if err := l.settle(ctx); err != nil {

@@ -26,6 +26,7 @@ var timeReaders = map[string]string{
 	"internal/artifact/bucket/buckettest/server.go": "times that a server of tests tells",
 
 	"internal/report/number.go": "texts for people",
+	"internal/scalars/":         "the recorded start of a run, for the axis of curves",
 	"internal/ui/display.go":    "lines for people",
 	"workers/inspect.go":        "says for people how old a heartbeat is",
 	"workers/standby.go":        "whether another host's poll is fresh; a wrong yes costs the offer to standbys, a wrong no a replay",
