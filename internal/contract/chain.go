@@ -25,6 +25,8 @@ func ChainOf(request any) Chain {
 	switch q := request.(type) {
 	case StartRunRequest:
 		return Chain{RunKey: RunKey{Run: q.Run, Lineage: record.FirstLineage}}
+	case CollectStudyRunRequest:
+		return Chain{RunKey: RunKey{Run: q.Run, Lineage: record.FirstLineage}}
 	case GenerateRequest:
 		c := chainOfUnit(q.RunKey, q.Unit)
 		if c.Group != nil {

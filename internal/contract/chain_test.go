@@ -50,6 +50,7 @@ func TestChainOf_unitsTellGroupAndStep(t *testing.T) {
 		{EventRequest{RunKey: k}, Chain{RunKey: k}},
 		{ReportRequest{RunKey: k}, Chain{RunKey: k}},
 		{StartRunRequest{Run: "r"}, Chain{RunKey: RunKey{Run: "r", Lineage: "l0"}}},
+		{CollectStudyRunRequest{Run: "s-a-1"}, Chain{RunKey: RunKey{Run: "s-a-1", Lineage: "l0"}}},
 		{"no request", Chain{}},
 	} {
 		if d := cmp.Diff(tt.want, ChainOf(tt.request)); d != "" {
