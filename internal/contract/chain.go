@@ -27,6 +27,10 @@ func ChainOf(request any) Chain {
 		return Chain{RunKey: RunKey{Run: q.Run, Lineage: record.FirstLineage}}
 	case CollectStudyRunRequest:
 		return Chain{RunKey: RunKey{Run: q.Run, Lineage: record.FirstLineage}}
+	case PrepareShardRequest: // this and the next have a field Key, which hides the method
+		return Chain{RunKey: q.RunKey}
+	case FinishDatasetRequest:
+		return Chain{RunKey: q.RunKey}
 	case GenerateRequest:
 		c := chainOfUnit(q.RunKey, q.Unit)
 		if c.Group != nil {
