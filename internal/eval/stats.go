@@ -70,6 +70,9 @@ func difference(d []float64) Estimate {
 	return Estimate{Value: value, Low: min(value, max(-1, mid-half)), High: max(value, min(1, mid+half))}
 }
 
+// Paired is the mean of paired differences, each in [-1, 1], with the interval that Compare gives. It wants at least one.
+func Paired(d []float64) Estimate { return difference(d) }
+
 func average(x []float64) float64 {
 	var sum float64
 	for _, v := range x {

@@ -27,6 +27,7 @@ type page struct {
 	Export                *exportView
 	Props                 []prop
 	Config                string
+	Live                  *Frame // nil in the file of a run
 }
 
 type tile struct {

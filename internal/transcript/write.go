@@ -16,7 +16,7 @@ import (
 //go:embed page.html
 var pageText string
 
-var page = template.Must(template.New("page").Funcs(template.FuncMap{"visible": visible}).Parse(pageText))
+var page = template.Must(template.New("page").Funcs(template.FuncMap{"visible": Visible}).Parse(pageText))
 
 // JSON writes the transcript as one line. Errors: Numeric (a number that JSON cannot spell), those of w.
 func (t *Transcript) JSON(w io.Writer) error {
@@ -37,19 +37,19 @@ func (t *Transcript) HTML(w io.Writer) error { return page.Execute(w, t) }
 func (t *Transcript) Text(w io.Writer) error {
 	var b strings.Builder
 	for _, f := range t.Facts() {
-		fmt.Fprintf(&b, "%-10s %s\n", f.Name, visible(f.Value))
+		fmt.Fprintf(&b, "%-10s %s\n", f.Name, Visible(f.Value))
 	}
 	for i := range t.Segments {
 		s := &t.Segments[i]
-		fmt.Fprintf(&b, "\n=== %s ===\n%s\n", visible(s.Title()), strings.TrimSuffix(visible(s.Text), "\n"))
+		fmt.Fprintf(&b, "\n=== %s ===\n%s\n", Visible(s.Title()), strings.TrimSuffix(Visible(s.Text), "\n"))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// visible spells out what a terminal would act on or hide: control characters other than the line break and the tab, and
+// Visible spells out what a terminal would act on or hide: control characters other than the line break and the tab, and
 // marks of the writing direction.
-func visible(s string) string {
+func Visible(s string) string {
 	var b strings.Builder
 	for _, r := range s {
 		switch {
