@@ -34,6 +34,7 @@ type demoCmd struct {
 	serverFlags
 	processFlags
 	configFlags
+	liveFlags
 	Name     string `name:"run" help:"Name of the run, its workflow id." default:"demo"`
 	Fresh    bool   `help:"Start a new run under the first free name (NAME-2, NAME-3, ...)."`
 	Keep     bool   `help:"Keep the server and the Web UI up after the run, until interrupted."`
@@ -66,9 +67,16 @@ func (d *demoCmd) Run(ctx context.Context, s *streams) error {
 	}
 	defer l.stop()
 	display.Event("Web UI: %s", l.server.UI())
+	pages, err := d.serveLive(ctx, l.store, display.Event)
+	if err != nil {
+		return err
+	}
 	run, err := d.attach(ctx, l, cfg.Recipe, text, display)
 	if err != nil {
 		return err
+	}
+	if pages != "" {
+		display.Event("report, live: %sruns/%s/", pages, run.GetID())
 	}
 	out, err := watch(ctx, l, run, display)
 	if rerr := d.copyReport(ctx, l, run.GetID(), display); err == nil {
@@ -82,7 +90,7 @@ func (d *demoCmd) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	if d.Keep {
-		fmt.Fprintf(s.out, "\nthe Web UI stays up at %s until Ctrl-C\n", l.server.UI())
+		fmt.Fprintf(s.out, "\nthe Web UI stays up at %s, the pages of the runs at %s, until Ctrl-C\n", l.server.UI(), cmp.Or(pages, "no address"))
 		<-ctx.Done()
 	}
 	return nil
@@ -108,7 +116,7 @@ func (d *demoCmd) follow(c *config.Config) engineFlags {
 
 // check looks at all input before anything starts.
 func (d *demoCmd) check(ctx context.Context, cfg *config.Config, text []byte) error {
-	err := errors.Join(checkName("--run", d.Name), d.serverFlags.check(ctx), d.follow(cfg).check(ctx), checkOutput("--report", d.ReportTo))
+	err := errors.Join(checkName("--run", d.Name), d.serverFlags.check(ctx), d.follow(cfg).check(ctx), d.liveFlags.check(), checkOutput("--report", d.ReportTo))
 	if err != nil {
 		return err
 	}

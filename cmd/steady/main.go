@@ -63,6 +63,7 @@ type cli struct {
 	VerifyExport verifyExportCmd `cmd:"" help:"Verify an exported model against its certificate."`
 	Report       reportCmd       `cmd:"" help:"Render the report of a run."`
 	Study        studyCmd        `cmd:"" help:"Compare configurations: arms and seeds, paired differences with intervals, a table and a picture."`
+	Watch        watchCmd        `cmd:"" help:"Show a run while it runs, on the terminal or, with --http, in a browser."`
 	Simulate     simulateCmd     `cmd:"" help:"Plan a run: its workflows in virtual time with a model of the machines."`
 	Plan         planCmd         `cmd:"" help:"Say what memory, time, disk and money a run takes, before anything is loaded."`
 	Metrics      metricsCmd      `cmd:"" help:"Export the numbers of a run."`

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"go.temporal.io/sdk/client"
@@ -16,6 +19,7 @@ import (
 	"github.com/steadyrl/steady/internal/contract"
 	"github.com/steadyrl/steady/internal/devserver"
 	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/live"
 	"github.com/steadyrl/steady/internal/obs"
 	"github.com/steadyrl/steady/workers"
 )
@@ -147,6 +151,50 @@ type serverFlags struct {
 	Temporal string `help:"The temporal program; default: beside steady, in .tools, or on PATH." placeholder:"PATH"`
 }
 
+// liveFlags say where the live pages are served.
+type liveFlags struct {
+	LivePort *int `help:"Port of the live pages of the runs, on this machine only; 0 for any free one, -1 for none. Default: 8234, or a free one if that is taken." placeholder:"PORT"`
+}
+
+// defaultLivePort is that of the live pages, if it is free.
+const defaultLivePort = 8234
+
+func (f liveFlags) check() error {
+	if f.LivePort == nil || *f.LivePort == -1 {
+		return nil
+	}
+	return checkWithin("--live-port", *f.LivePort, 0, 65535)
+}
+
+// serveLive serves the pages of a store until ctx ends. It returns their address, empty for none. A port that nobody asked for and
+// that is taken is replaced by a free one. Errors: Invalid (the port is taken).
+func (f liveFlags) serveLive(ctx context.Context, store artifact.Store, event func(format string, args ...any)) (string, error) {
+	address := func(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+	var ln net.Listener
+	var err error
+	switch {
+	case f.LivePort == nil:
+		if ln, err = live.Listen(ctx, address(defaultLivePort)); err != nil {
+			ln, err = live.Listen(ctx, address(0))
+		}
+	case *f.LivePort == -1:
+		return "", nil
+	default:
+		ln, err = live.Listen(ctx, address(*f.LivePort))
+	}
+	if err != nil {
+		return "", err
+	}
+	srv := newPages(store, ln)
+	go func() {
+		defer srv.Close()
+		if err := srv.Serve(ctx, ln); err != nil {
+			event("the live pages are gone: %v", err)
+		}
+	}()
+	return "http://" + ln.Addr().String() + "/", nil
+}
+
 // local is a development server with a client, a store and workers.
 type local struct {
 	server *devserver.Server
@@ -262,28 +310,33 @@ func (l *local) stop() {
 type devCmd struct {
 	serverFlags
 	engineFlags
+	liveFlags
 }
 
 // Run serves until interrupted.
 func (d *devCmd) Run(ctx context.Context, s *streams) error {
-	if err := errors.Join(d.serverFlags.check(ctx), d.engineFlags.check(ctx)); err != nil {
+	if err := errors.Join(d.serverFlags.check(ctx), d.engineFlags.check(ctx), d.liveFlags.check()); err != nil {
 		return err
 	}
-	l, err := startLocal(ctx, d.serverFlags, d.engineFlags, s.err, func(format string, args ...any) {
-		fmt.Fprintf(s.err, format+"\n", args...)
-	})
+	event := func(format string, args ...any) { fmt.Fprintf(s.err, format+"\n", args...) }
+	l, err := startLocal(ctx, d.serverFlags, d.engineFlags, s.err, event)
 	if err != nil {
 		return err
 	}
 	defer l.stop()
+	pages, err := d.serveLive(ctx, l.store, event)
+	if err != nil {
+		return err
+	}
 	fmt.Fprintf(s.out, `Temporal server  %s
 Web UI           %s
+pages of runs    %s
 artifact store   %s
 
 start a run from another terminal:
   steady config print --recipe demo --json > run.json
   temporal workflow start --address %s --type TrainRun --task-queue steady --workflow-id r1 --input-file run.json
-`, l.server.Address(), l.server.UI(), l.store.Where(""), l.server.Address())
+`, l.server.Address(), l.server.UI(), cmp.Or(pages, "none"), l.store.Where(""), l.server.Address())
 	select {
 	case <-ctx.Done():
 		return nil

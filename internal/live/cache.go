@@ -211,7 +211,9 @@ func (c *Cache) open(name string) (*os.File, int64, error) {
 }
 
 // Exists implements artifact.Store.
-func (c *Cache) Exists(ctx context.Context, name string) (bool, error) { return c.inner.Exists(ctx, name) }
+func (c *Cache) Exists(ctx context.Context, name string) (bool, error) {
+	return c.inner.Exists(ctx, name)
+}
 
 // List implements artifact.Store.
 func (c *Cache) List(ctx context.Context, prefix string) ([]string, error) {

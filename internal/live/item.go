@@ -176,4 +176,3 @@ func flushed(ctx context.Context, c *Cache, l record.Layout, unit string) ([]*tr
 	slices.SortFunc(out, func(a, b *trajectory.Trajectory) int { return a.Sample - b.Sample })
 	return out, nil
 }
-

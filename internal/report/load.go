@@ -33,10 +33,7 @@ type loader struct {
 // optional parts are noted as missing with their error, so that a damaged run still has a report.
 func Load(ctx context.Context, s artifact.Store, l record.Layout) (*Data, error) {
 	ld := &loader{ctx: ctx, store: s, l: l, d: &Data{Layout: l}, sealed: map[int]record.Sealed{}}
-	parts := []struct {
-		name, absent string
-		load         func() error
-	}{
+	if err := ld.load([]part{
 		{"Run record", "the run has not started", ld.run},
 		{"Configuration", "the run has not started", ld.config},
 		{"Batches", "no batch was sealed", ld.batches},
@@ -49,23 +46,48 @@ func Load(ctx context.Context, s artifact.Store, l record.Layout) (*Data, error)
 		{"Dataset manifest", "the data set is not prepared", ld.dataset},
 		{"Export certificate", "the model is not exported", ld.export},
 		{"Sample trajectories", "no trajectory was trained", ld.samples},
+	}); err != nil {
+		return nil, err
 	}
+	ld.places()
+	return ld.d, nil
+}
+
+// LoadCurves is Load without what curves do not need: ledger, events, data set, export and trajectories.
+func LoadCurves(ctx context.Context, s artifact.Store, l record.Layout) (*Data, error) {
+	ld := &loader{ctx: ctx, store: s, l: l, d: &Data{Layout: l}, sealed: map[int]record.Sealed{}}
+	return ld.d, ld.load([]part{
+		{"Run record", "the run has not started", ld.run},
+		{"Configuration", "the run has not started", ld.config},
+		{"Batches", "no batch was sealed", ld.batches},
+		{"Results", "no step was trained", ld.results},
+		{"Validations", "no validation has finished", ld.validations},
+	})
+}
+
+// part is a part of the data, with what its absence means.
+type part struct {
+	name, absent string
+	load         func() error
+}
+
+// load reads the parts in order and notes what is missing.
+func (ld *loader) load(parts []part) error {
 	for _, p := range parts {
 		err := p.load()
 		switch {
 		case err == nil:
-		case ctx.Err() != nil:
-			return nil, ctx.Err()
+		case ld.ctx.Err() != nil:
+			return ld.ctx.Err()
 		case fault.Is(err, fault.NotFound):
 			ld.missing(p.name, p.absent)
 		case fault.Is(err, fault.Corrupt), fault.Is(err, fault.Invalid):
 			ld.missing(p.name, err.Error())
 		default:
-			return nil, err
+			return err
 		}
 	}
-	ld.places()
-	return ld.d, nil
+	return nil
 }
 
 func (ld *loader) missing(part, why string) {

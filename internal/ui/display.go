@@ -42,6 +42,31 @@ func New(f *os.File) *Display {
 	return d
 }
 
+// Plain returns a display that writes plain lines to w.
+func Plain(w io.Writer) *Display { return &Display{w: w, now: time.Now} }
+
+// Show shows lines of the caller's own: block is redrawn in place on a terminal, line is written anywhere else if it differs from
+// the one before.
+func (d *Display) Show(block []string, line string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.width != nil {
+		d.block = nil
+		for _, b := range block {
+			d.block = append(d.block, cut(b, d.width()))
+		}
+		d.redraw("")
+		return
+	}
+	if line != d.last {
+		d.last = line
+		d.line(line)
+	}
+}
+
+// Bar draws how much of all is done, of the given width without its brackets.
+func Bar(done, all, width int) string { return bar(done, max(all, 1), width) }
+
 // terminalWidth returns the columns of the terminal, 80 if it does not say.
 func terminalWidth(f *os.File) int {
 	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
