@@ -10,5 +10,5 @@
 // address are checked before they become names in the store. Nobody is asked for a password: Listen binds what it is told, and a server
 // on a loopback address answers requests for loopback names only.
 //
-// It may import artifact, batch, engine/ref, eval, fault, judge, ledger, record, report, tokenizer, trajectory and weights.
+// It may import artifact, batch, engine, engine/cpu, eval, fault, judge, ledger, model, record, report, rl, tokenizer, trajectory, transcript and weights.
 package live
