@@ -132,7 +132,7 @@ func (s *Server) report(r *http.Request) (*answer, error) {
 		if err != nil {
 			return nil, err
 		}
-		x.page, x.stamp = []byte(page.String()), tag
+		x.page, x.stamp = plain(page.String()), tag
 		return x.page, nil
 	}}, nil
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/record"
 	"github.com/steadyrl/steady/internal/report"
+	"github.com/steadyrl/steady/internal/transcript"
 )
 
 //go:embed assets
@@ -249,8 +250,11 @@ func render(name string, data any) ([]byte, error) {
 	if err := pages.ExecuteTemplate(&b, name, data); err != nil {
 		return nil, fault.New(fault.Internal, "live.render", "%w", err)
 	}
-	return b.Bytes(), nil
+	return plain(b.String()), nil
 }
+
+// plain spells out what a browser would hide or act on in the texts of a run, wherever they got into the page.
+func plain(page string) []byte { return []byte(transcript.Visible(page)) }
 
 // base is what every page has.
 type base struct {
