@@ -171,7 +171,6 @@ func (s *Server) failures(r *http.Request) (*answer, error) {
 		return nil, err
 	}
 	st, err := s.statusLocked(ctx, l, x)
-	results := x.view.results
 	x.mu.Unlock()
 	if err != nil {
 		return nil, err
@@ -198,7 +197,7 @@ func (s *Server) failures(r *http.Request) (*answer, error) {
 	if p.Pager, err = pagerOf(q, len(events), pageRows); err != nil {
 		return nil, err
 	}
-	p.Summary = fmt.Sprintf("%d failures and %d recoveries were recorded.", st.Failures, st.Recoveries)
+	p.Summary = fmt.Sprintf("Failures recorded: %d. Recoveries: %d.", st.Failures, st.Recoveries)
 	for _, e := range events[p.From:p.To] {
 		row := eventRow{When: clock(e.Time), After: after(st.Started, e.Time), Kind: e.Kind, Where: e.Where, Message: e.Message, Tone: "bad"}
 		if report.Recovery(e.Kind) {
@@ -209,7 +208,7 @@ func (s *Server) failures(r *http.Request) (*answer, error) {
 		}
 		p.Events = append(p.Events, row)
 	}
-	p.Line = newTimeLine(st, results)
+	p.Line = newTimeLine(st)
 	tag := s.tag(r, st.stamp)
 	p.Stamp = tag
 	return &answer{tag, func() ([]byte, error) { return render("failures", p) }}, nil
@@ -227,11 +226,12 @@ func after(from, to string) string {
 // lineWidth is that of the drawing, in user units.
 const lineWidth = 1000.0
 
-func newTimeLine(st *Status, results []time.Time) *timeLine {
+// newTimeLine draws the events from the start of the run to the newest.
+func newTimeLine(st *Status) *timeLine {
 	if len(st.Events) == 0 {
 		return nil
 	}
-	from, to := parseTime(st.Started), parseTime(st.Changed)
+	from, to := parseTime(st.Started), int64(0)
 	for _, e := range st.Events {
 		if t := parseTime(e.Time); t > 0 {
 			if from == 0 || t < from {
@@ -239,9 +239,6 @@ func newTimeLine(st *Status, results []time.Time) *timeLine {
 			}
 			to = max(to, t)
 		}
-	}
-	for _, t := range results {
-		to = max(to, t.UnixNano())
 	}
 	if to <= from {
 		to = from + int64(time.Second)

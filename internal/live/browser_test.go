@@ -309,48 +309,98 @@ const nameless = `(() => {
   return bad;
 })()`
 
-// In a browser: every page loads without a complaint, in both colour schemes and at widths from a phone to a desk, with
-// enough contrast, no overflow and names for all controls.
-func TestBrowser_pagesAreSoundAndReadable(t *testing.T) {
+// TestBrowser drives the pages in a browser, one for all parts of the test.
+func TestBrowser(t *testing.T) {
 	t.Parallel()
 	b := startBrowser(t)
-	_, s := two(t)
-	web := httptest.NewServer(s)
-	t.Cleanup(web.Close)
+	for _, part := range []struct {
+		name string
+		run  func(*testing.T, *browser)
+	}{
+		{"pages are sound and readable", soundPages},
+		{"the checks of this test find what is wrong", checksFind},
+		{"a refresh keeps place, focus and open parts", refreshKeeps},
+		{"the keyboard reaches everything", keyboardReaches},
+	} {
+		t.Run(part.name, func(t *testing.T) {
+			b.t = t
+			part.run(t, b)
+		})
+	}
+}
+
+// web serves two runs to the browser.
+func web(t *testing.T) (*fixture, *httptest.Server) {
+	t.Helper()
+	f, s := two(t)
+	w := httptest.NewServer(s)
+	t.Cleanup(w.Close)
+	return f, w
+}
+
+var checks = map[string]string{"contrast": contrast, "overflow": wide, "names": nameless}
+
+// Every kind of page loads without a complaint, in both colour schemes and at the widths of a phone and of a desk, with
+// enough contrast, no overflow and names for all controls.
+func soundPages(t *testing.T, b *browser) {
+	_, w := web(t)
 	p := b.open()
-	for i, path := range append(addresses, "/nowhere") {
-		p.look(1280, "light")
-		p.visit(web.URL + path)
-		for _, scheme := range []string{"light", "dark"} {
-			for _, width := range []int{1280, 360} {
-				p.look(width, scheme)
-				for what, js := range map[string]string{"contrast": contrast, "overflow": wide, "names": nameless} {
-					var bad []string
-					if p.eval(js, &bad); len(bad) > 0 {
-						t.Errorf("%s, %s, %d wide, %s:\n  %s", path, scheme, width, what, strings.Join(bad, "\n  "))
-					}
+	for i, path := range []string{
+		"/", "/compare?a=alpha&b=beta", "/runs/alpha/", "/runs/alpha/trajectories", "/runs/alpha/groups/2", "/runs/alpha/groups/2/0", "/runs/alpha/groups/2/2",
+		"/runs/alpha/groups/8/3?colour=version", "/runs/alpha/groups/2/1?colour=probability", "/runs/alpha/groups/2/3?view=table", "/runs/alpha/ledger", "/runs/alpha/failures", "/nowhere",
+	} {
+		p.look(1280, "dark")
+		p.visit(w.URL + path)
+		for scheme, width := range map[string]int{"dark": 1280, "light": 360} {
+			p.look(width, scheme)
+			for what, js := range checks {
+				var bad []string
+				if p.eval(js, &bad); len(bad) > 0 {
+					t.Errorf("%s, %s, %d wide, %s:\n  %s", path, scheme, width, what, strings.Join(bad, "\n  "))
 				}
-				p.shoot(fmt.Sprintf("%02d-%s-%d", i, scheme, width))
 			}
+			p.shoot(fmt.Sprintf("%02d-%s-%d", i, scheme, width))
 		}
 		for _, c := range b.complaints() {
-			if !strings.Contains(path, "nowhere") { // that it is not there is told
+			if path != "/nowhere" { // that it is not there is told
 				t.Errorf("%s: the browser says %s", path, c)
 			}
 		}
 	}
 }
 
-// What a person does with a page survives its refresh: place, focus and opened parts.
-func TestBrowser_refreshKeepsPlaceFocusAndOpenParts(t *testing.T) {
-	t.Parallel()
-	b := startBrowser(t)
-	f, s := two(t)
-	web := httptest.NewServer(s)
-	t.Cleanup(web.Close)
+// A check that could find nothing would be none.
+func checksFind(t *testing.T, b *browser) {
+	_, w := web(t)
 	p := b.open()
 	p.look(1000, "light")
-	p.visit(web.URL + "/runs/alpha/")
+	for what, spoil := range map[string]string{
+		"contrast": `document.querySelector("h1").style.color = "#bbb"`,
+		"overflow": `document.querySelector("main").style.cssText = "width: 3000px; max-width: none"`,
+		"names":    `document.querySelector("main").append(document.createElement("button"))`,
+	} {
+		p.visit(w.URL + "/")
+		var before, after []string
+		p.eval(checks[what], &before)
+		p.eval(spoil, nil)
+		if p.eval(checks[what], &after); len(before) != 0 || len(after) == 0 {
+			t.Errorf("%s: %q before and %q after it was spoilt", what, before, after)
+		}
+	}
+	b.complaints()
+	p.eval(`fetch("http://127.0.0.1:1/").catch(() => null)`, nil)
+	p.eval(`new Promise((done) => setTimeout(done, 0))`, nil)
+	if c := b.complaints(); len(c) == 0 || !strings.Contains(strings.Join(c, ""), "Content Security Policy") {
+		t.Errorf("a request to elsewhere: the browser says %q", c)
+	}
+}
+
+// What a person does with a page survives its refresh: place, focus and opened parts.
+func refreshKeeps(t *testing.T, b *browser) {
+	f, w := web(t)
+	p := b.open()
+	p.look(1000, "light")
+	p.visit(w.URL + "/runs/alpha/")
 	var state struct {
 		Ready  string
 		Top    float64
@@ -390,7 +440,7 @@ func TestBrowser_refreshKeepsPlaceFocusAndOpenParts(t *testing.T) {
 	}
 	p.eval(`document.getElementById("fresh-pause").click()`, nil)
 	p.eval(`new Promise((done) => { const wait = () => document.querySelector("body > header").textContent.includes("5 of 10") ? done(true) : setTimeout(wait, 10); wait(); })`, nil)
-	web.Close()
+	w.Close()
 	p.eval("window.steadyLook()", nil)
 	if p.eval(look, &state); !strings.Contains(state.Status, "does not answer") {
 		t.Errorf("without the server: %+v", state)
@@ -398,16 +448,12 @@ func TestBrowser_refreshKeepsPlaceFocusAndOpenParts(t *testing.T) {
 }
 
 // The first tab leads to the link that skips the bar; every stop is visible and has a ring.
-func TestBrowser_keyboardReachesEverything(t *testing.T) {
-	t.Parallel()
-	b := startBrowser(t)
-	_, s := two(t)
-	web := httptest.NewServer(s)
-	t.Cleanup(web.Close)
+func keyboardReaches(t *testing.T, b *browser) {
+	_, w := web(t)
 	p := b.open()
 	p.look(1000, "light")
 	for _, path := range []string{"/", "/runs/alpha/trajectories?step=2", "/runs/alpha/groups/2/3", "/compare?a=alpha&b=beta"} {
-		p.visit(web.URL + path)
+		p.visit(w.URL + path)
 		var all int
 		p.eval(`document.querySelectorAll("a[href], button:not([hidden]), select, input:not([type=hidden]), summary, [tabindex='0']").length`, &all)
 		seen := map[string]bool{}

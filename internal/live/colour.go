@@ -19,6 +19,7 @@ type bin struct {
 // scale sorts tokens into bins.
 type scale struct {
 	Name, Doc string
+	Signed    bool
 	bins      []bin
 	of        func(i int) int // bin of token i; -1: none
 }
@@ -31,7 +32,7 @@ func Colours() []string {
 // signed makes a scale of values around zero: three bins on each side, between the bounds.
 func signed(name, doc, format string, b [3]float64, value func(i int) float64) scale {
 	f := func(v float64) string { return fmt.Sprintf(format, v) }
-	s := scale{Name: name, Doc: doc, bins: []bin{
+	s := scale{Name: name, Doc: doc, Signed: true, bins: []bin{
 		{"n3", "below −" + f(b[2]), 0}, {"n2", "−" + f(b[2]) + " to −" + f(b[1]), 0}, {"n1", "−" + f(b[1]) + " to −" + f(b[0]), 0},
 		{"z", "within ±" + f(b[0]), 0},
 		{"p1", f(b[0]) + " to " + f(b[1]), 0}, {"p2", f(b[1]) + " to " + f(b[2]), 0}, {"p3", "above " + f(b[2]), 0},
@@ -87,7 +88,7 @@ const maxVersions = 7
 
 // versions makes a scale of the versions of a trajectory, the newest first.
 func versions(it *item) scale {
-	s := scale{Name: "version", Doc: "the policy version that sampled the token"}
+	s := scale{Name: "version", Doc: "The policy version that sampled the token"}
 	lo, hi, ok := it.t.VersionRange()
 	if !ok {
 		s.of = func(int) int { return -1 }
@@ -126,18 +127,18 @@ func newScale(name string, it *item, c []float64) scale {
 	}
 	switch name {
 	case "correction":
-		return signed(name, "the Score-Centering term C of the token, a sum over the sampler's record", "%g", [3]float64{1e-4, 1e-3, 1e-2},
+		return signed(name, "The Score-Centering term C of the token, a sum over the sampler's record", "%g", [3]float64{1e-4, 1e-3, 1e-2},
 			masked(func(i int) float64 { return c[i] }))
 	case "version":
 		return versions(it)
 	case "probability":
-		return steps(name, "the probability with which the sampler drew the token", []float64{0.9, 0.5, 0.1, 0.01},
+		return steps(name, "The probability with which the sampler drew the token", []float64{0.9, 0.5, 0.1, 0.01},
 			masked(func(i int) float64 { return math.Exp(float64(it.t.LogProbs()[i])) }))
 	case "uncovered":
-		return steps(name, "the sampler's mass outside the record of the token, which the correction has to model", []float64{0.1, 0.01, 0.001, 0.0001},
+		return steps(name, "The sampler's mass outside the record of the token, which the correction has to model", []float64{0.1, 0.01, 0.001, 0.0001},
 			masked(func(i int) float64 { return uncovered(it, i) }))
 	}
-	return signed("advantage", "the advantage of the trajectory, which every sampled token of it is trained with", "%g", [3]float64{0.01, 0.2, 0.5},
+	return signed("advantage", "The advantage of the trajectory, which every sampled token of it is trained with", "%g", [3]float64{0.01, 0.2, 0.5},
 		masked(func(int) float64 {
 			if it.sample == nil {
 				return math.NaN()

@@ -32,6 +32,7 @@ type comparePage struct {
 	Diffs   []diff
 	Same    int // keys that are equal
 	Charts  []template.HTML
+	Left    int // numbers that neither run has
 }
 
 // diff is a configuration key that differs.
@@ -204,6 +205,10 @@ func (p *comparePage) curves(a, b *report.Data) error {
 		return l
 	}
 	add := func(name, title, doc string, x, y report.Line) error {
+		if none(x) && none(y) {
+			p.Left++
+			return nil
+		}
 		x.Name, y.Name = "A: "+p.A, "B: "+p.B
 		c, err := report.Draw("c-"+name, title, doc, name, x, y)
 		p.Charts = append(p.Charts, c)
@@ -226,6 +231,10 @@ func (p *comparePage) curves(a, b *report.Data) error {
 		}
 	}
 	return nil
+}
+
+func none(l report.Line) bool {
+	return !slices.ContainsFunc(l.Values, func(v *float64) bool { return v != nil })
 }
 
 // diffConfig lists the keys of two configurations that differ.

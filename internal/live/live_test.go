@@ -40,7 +40,7 @@ func TestPages_showTheRecords(t *testing.T) {
 	t.Parallel()
 	_, s := two(t)
 	for path, texts := range map[string][]string{
-		"/":                        {">alpha</a>", ">beta</a>", "training", "3 of 10", "62.50 % at step 3 (5 of 8), 25.00 % at step 0", "10 min 30 s", "9000 tokens/s"},
+		"/":                        {">alpha</a>", ">beta</a>", "training", "3 of 10", "62.50\u00a0% at step 3 (5 of 8), 25.00\u00a0% at step 0", "10 min 30 s", "9000 tokens/s"},
 		"/runs/alpha/":             {"Run alpha", "25.00", "62.50", "The books balance", `data-refresh="5"`, `<script src="/live.js" defer>`, "reacquired"},
 		"/runs/alpha/trajectories": {"1 to 36 of 36 trajectories", "accepted, 4 of 4", "wrong answer, 2 of 4", "+0.5625", "−0.4375", "demo/0002, 2/0", "length"},
 		"/runs/alpha/trajectories?step=2&outcome=solved":       {"1 to 3 of 3 trajectories", "demo/0005, 5/0"},
@@ -60,7 +60,7 @@ func TestPages_showTheRecords(t *testing.T) {
 		"/runs/alpha/validations/000000/3/0":                   {"dev/3", "number", "000000"},
 		"/runs/alpha/ledger":                                   {"The books balance.", "dropped: stale", "1 to 11 of 11 groups", "group 10", "trained in step 3"},
 		"/runs/alpha/ledger?fate=open":                         {"1 to 1 of 1 groups", ">group 1<"},
-		"/runs/alpha/failures":                                 {"2 failures and 1 recoveries", "no heartbeat for 20 s", "m-bad", "m-good", "1 min 20 s after the start"},
+		"/runs/alpha/failures":                                 {"Failures recorded: 2. Recoveries: 1.", "no heartbeat for 20 s", "m-bad", "m-good", "1 min 20 s after the start"},
 		"/runs/alpha/failures?kind=Lost":                       {"1 to 1 of 1"},
 		"/compare":                                             {"choose a run"},
 		"/compare?a=alpha&b=beta":                              {"optim.learning_rate", "<code>0.001</code>", "<code>0.002</code>", "A: alpha", "B: beta", "step 0", "newest: step 3 and step 2", "+0.00 points", "Dev accuracy"},

@@ -34,6 +34,7 @@ type samplePage struct {
 	Links    []navLink
 
 	Table       bool
+	Shown       string // which tokens the table has
 	Tokens      [][]string
 	Here, Other string // addresses of this view without a page, and of the other view
 	Pager
@@ -132,9 +133,13 @@ func (s *Server) sample(r *http.Request, set string, find func(record.Layout) (*
 	p.fill(l, set, it, tok)
 	p.links(r, l, set, it)
 	if p.Table {
+		if q.Get("page") == "" { // begin with what the model wrote
+			q.Set("page", strconv.Itoa(1+it.t.Prompt()/tableRows))
+		}
 		if p.Pager, err = pagerOf(q, it.t.Len(), tableRows); err != nil {
 			return nil, err
 		}
+		p.Shown = fmt.Sprintf("Tokens %d to %d of %d, counted from 0; the prompt ends before token %d.", p.From, max(p.From, p.To-1), p.Total, it.t.Prompt())
 		p.tokens(it, tok, c)
 	}
 	return &answer{body: func() ([]byte, error) { return render("sample", p) }}, nil

@@ -79,7 +79,7 @@ type runRow struct {
 }
 
 func newRunRow(st *Status) runRow {
-	row := runRow{Status: st, Dev: cmp.Or(st.DevText(), "–"), Steps: "–", Rate: "–", Left: duration(st.LeftSeconds), When: clock(st.Changed)}
+	row := runRow{Status: st, Dev: cmp.Or(strings.ReplaceAll(st.DevText(), " %", "\u00a0%"), "–"), Steps: "–", Rate: "–", Left: duration(st.LeftSeconds), When: clock(st.Changed)}
 	switch st.State {
 	case Done:
 		row.Tone = "good"
@@ -336,7 +336,12 @@ func sampleHref(l record.Layout, set string, group, sample int) string {
 // Numbers for people.
 
 // signedText writes a number with its sign.
-func signedText(v float64) string { return strings.ReplaceAll(fmt.Sprintf("%+.4g", v), "-", "−") }
+func signedText(v float64) string {
+	if v == 0 {
+		return "0"
+	}
+	return strings.ReplaceAll(fmt.Sprintf("%+.4g", v), "-", "−")
+}
 
 // short writes a number with about four digits.
 func short(v float64) string {
