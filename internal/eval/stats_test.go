@@ -179,3 +179,14 @@ func TestDifference_ofEqualPairsIsNoPoint(t *testing.T) {
 		}
 	}
 }
+
+// Paired is the interval of Compare.
+func TestPaired_isTheIntervalOfCompare(t *testing.T) {
+	t.Parallel()
+	for _, d := range [][]float64{{0}, {1, -1}, {1, 1, 0, 0}, {-1, -1, -1}} {
+		e := Paired(d)
+		if e != difference(d) || !(e.Low <= e.Value && e.Value <= e.High) || e.Low == e.High {
+			t.Errorf("%v: %+v", d, e)
+		}
+	}
+}

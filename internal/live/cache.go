@@ -12,6 +12,7 @@ import (
 
 	"github.com/steadyrl/steady/internal/artifact"
 	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/record"
 )
 
 // cacheBytes bounds the records that a Cache holds.
@@ -30,6 +31,7 @@ type Cache struct {
 	held  map[string]*list.Element // of *entry
 	order *list.List               // newest use first
 	bytes int64
+	seen  map[record.Layout]*Status // of Look
 }
 
 type entry struct {
@@ -43,7 +45,7 @@ var _ artifact.Store = (*Cache)(nil)
 
 // NewCache wraps a store.
 func NewCache(s artifact.Store) *Cache {
-	return &Cache{inner: s, limit: cacheBytes, held: map[string]*list.Element{}, order: list.New()}
+	return &Cache{inner: s, limit: cacheBytes, held: map[string]*list.Element{}, order: list.New(), seen: map[record.Layout]*Status{}}
 }
 
 // Opened is the number of files opened so far, Listed that of directories.

@@ -90,7 +90,7 @@ type Status struct {
 // Ended reports whether nothing more will come.
 func (s *Status) Ended() bool { return s.State == Done || s.State == Failed || s.State == Stopped }
 
-// Look reads the status of a lineage. A run without a record is Absent, which is no error. Errors: Corrupt (a damaged record), Busy,
+// Look reads the status of a lineage; it is shared and must not be changed. A run without a record is Absent, which is no error. Errors: Corrupt (a damaged record), Busy,
 // Invalid (no name of a run).
 func Look(ctx context.Context, c *Cache, run, lineage string) (*Status, error) {
 	l, err := layoutOf(ctx, c, run, lineage)
@@ -104,7 +104,19 @@ func Look(ctx context.Context, c *Cache, run, lineage string) (*Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	return statusOf(ctx, c, l, v)
+	c.mu.Lock()
+	last := c.seen[l]
+	c.mu.Unlock()
+	if last != nil && last.stamp == v.stamp {
+		return last, nil
+	}
+	s, err := statusOf(ctx, c, l, v)
+	if err == nil {
+		c.mu.Lock()
+		c.seen[l] = s
+		c.mu.Unlock()
+	}
+	return s, err
 }
 
 func statusOf(ctx context.Context, c *Cache, l record.Layout, v *view) (*Status, error) {

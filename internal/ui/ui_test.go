@@ -184,3 +184,24 @@ export 256/256  100.00 %   100.00 %   100.00 %          0      0.00 %`
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }
+
+func TestShow_blockOnATerminalAndNewsElsewhere(t *testing.T) {
+	t.Parallel()
+	var out, log bytes.Buffer
+	d, p := &Display{w: &out, now: fixed, width: func() int { return 10 }}, Plain(&log)
+	p.now = fixed
+	for _, step := range []string{"one", "one", "two"} {
+		for _, x := range []*Display{d, p} {
+			x.Show([]string{"step " + step, "0123456789ab"}, "line "+step)
+		}
+	}
+	if diff := cmp.Diff([]string{"step two", "012345678~"}, screen(t, out.String())); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if want := "2026-01-02 03:04:05Z line one\n2026-01-02 03:04:05Z line two\n"; log.String() != want {
+		t.Errorf("the log is %q", log.String())
+	}
+	if got := Bar(1, 4, 8) + Bar(0, 0, 2); got != "[##......][..]" {
+		t.Errorf("bars %s", got)
+	}
+}
