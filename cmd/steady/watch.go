@@ -427,7 +427,7 @@ func (s *sight) block() []string {
 		workers += "; trainer " + t.Progress.Trainer
 	}
 	add("workers", "%s", oneLine(workers))
-	add("faults", "%d failures, %d recoveries", s.Failures, s.Recoveries)
+	add("faults", "failures %d, recoveries %d", s.Failures, s.Recoveries)
 	if e := s.LastEvent; e != nil {
 		add("", "newest: %s, %s: %s", e.Kind, oneLine(e.Where), oneLine(e.Message))
 	}

@@ -290,7 +290,7 @@ func TestSight_blockIsSafeAndWhole(t *testing.T) {
 	}
 	lines := (&sight{Status: st}).block()
 	text := strings.Join(lines, "\n")
-	for _, want := range []string{"r  training", "] step 2 of 4", "left", "75.00 % at step 2 (3 of 4)", "reward 0.500, lag 1.00", "9000 tokens/s trained", "2 trained", "drops    0", "host-a", "1 failures", "no heartbeat"} {
+	for _, want := range []string{"r  training", "] step 2 of 4", "left", "75.00 % at step 2 (3 of 4)", "reward 0.500, lag 1.00", "9000 tokens/s trained", "2 trained", "drops    0", "host-a", "failures 1", "no heartbeat"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}

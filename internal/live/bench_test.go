@@ -5,6 +5,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -98,89 +99,63 @@ func TestServer_twelveThousandTrajectoriesCostNoMoreThanTwelve(t *testing.T) {
 	}
 }
 
-func benchmark(b *testing.B, prepare func(*fixture, *Server), each func(*fixture, *Server, int)) {
+// BenchmarkLive measures pages of the large run. Besides the time it reports files opened and processor time, which other load on the
+// machine changes less.
+func BenchmarkLive(b *testing.B) {
 	f, _ := large(b)
-	s := New(Options{Store: f.store(), Version: "test", Patience: time.Minute})
-	defer s.Close()
-	prepare(f, s)
-	before := s.Cache().Opened()
-	b.ReportAllocs()
-	b.ResetTimer()
-	for i := range b.N {
-		each(f, s, i)
+	fresh := func() *Server {
+		return New(Options{Store: f.store(), Version: "test", Patience: 10 * time.Minute})
 	}
-	b.ReportMetric(float64(s.Cache().Opened()-before)/float64(b.N), "files/op")
-}
-
-// BenchmarkFirstPage is the report of a server that has just started.
-func BenchmarkFirstPage(b *testing.B) {
-	f, _ := large(b)
-	b.ResetTimer()
-	opened := int64(0)
-	for range b.N {
-		s := New(Options{Store: f.store(), Version: "test"})
-		get(s, "/runs/alpha/")
-		opened += s.Cache().Opened()
-		s.Close()
-	}
-	b.ReportMetric(float64(opened)/float64(b.N), "files/op")
-}
-
-// BenchmarkRefreshNothingNew is a browser that asks again.
-func BenchmarkRefreshNothingNew(b *testing.B) {
-	tag := ""
-	benchmark(b, func(_ *fixture, s *Server) { tag = get(s, "/runs/alpha/").Header().Get("ETag") },
-		func(_ *fixture, s *Server, _ int) { get(s, "/runs/alpha/", "If-None-Match", tag) })
-}
-
-// BenchmarkRefreshAfterARecord is the report after one record more, an event.
-func BenchmarkRefreshAfterARecord(b *testing.B) {
-	benchmark(b, func(_ *fixture, s *Server) { get(s, "/runs/alpha/") }, func(f *fixture, s *Server, i int) {
-		b.StopTimer()
-		f.event(1000+i, "Lost", "x", "y", 1)
-		b.StartTimer()
-		get(s, "/runs/alpha/")
-	})
-}
-
-// BenchmarkListPage is a page of the list of trajectories that was not looked at before.
-func BenchmarkListPage(b *testing.B) {
-	benchmark(b, func(_ *fixture, s *Server) { get(s, "/runs/alpha/trajectories") },
-		func(_ *fixture, s *Server, i int) { get(s, fmt.Sprintf("/runs/alpha/trajectories?page=%d", 2+i%255)) })
-}
-
-// BenchmarkFilterFirst is the first filter by outcome, which reads the verdicts and the heads of all 3,200 groups.
-func BenchmarkFilterFirst(b *testing.B) {
-	f, _ := large(b)
-	b.ResetTimer()
-	for range b.N {
-		s := New(Options{Store: f.store(), Version: "test", Patience: 10 * time.Minute})
-		get(s, "/runs/alpha/trajectories?outcome=solved")
-		s.Close()
-	}
-}
-
-// BenchmarkFilterAgain is another filter after that.
-func BenchmarkFilterAgain(b *testing.B) {
-	benchmark(b, func(_ *fixture, s *Server) { get(s, "/runs/alpha/trajectories?outcome=solved") },
-		func(_ *fixture, s *Server, _ int) {
-			get(s, "/runs/alpha/trajectories?outcome=unsolved&end=length&sort=tokens")
+	bench := func(name string, s *Server, each func(s *Server, i int)) {
+		b.Run(name, func(b *testing.B) {
+			opened, used := int64(0), processor()
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := range b.N {
+				one := s
+				if one == nil {
+					one = fresh()
+				}
+				before := one.Cache().Opened()
+				each(one, i)
+				opened += one.Cache().Opened() - before
+				if s == nil {
+					one.Close()
+				}
+			}
+			b.ReportMetric(float64(opened)/float64(b.N), "files/op")
+			b.ReportMetric(float64((processor()-used).Microseconds())/1000/float64(b.N), "cpu-ms/op")
 		})
-}
-
-// BenchmarkTrajectory is the page of one trajectory.
-func BenchmarkTrajectory(b *testing.B) {
-	benchmark(b, func(*fixture, *Server) {}, func(_ *fixture, s *Server, i int) {
-		get(s, fmt.Sprintf("/runs/alpha/groups/%d/1?colour=version", i%3200))
+	}
+	warm := fresh()
+	defer warm.Close()
+	tag := get(warm, "/runs/alpha/").Header().Get("ETag")
+	bench("first report", nil, func(s *Server, _ int) { get(s, "/runs/alpha/") })
+	bench("report, nothing new", warm, func(s *Server, _ int) { get(s, "/runs/alpha/", "If-None-Match", tag) })
+	bench("report, one event more", warm, func(s *Server, i int) {
+		f.event(1000+i, "Lost", "x", "y", 1)
+		get(s, "/runs/alpha/")
 	})
-}
-
-// BenchmarkStatus is a look of steady watch with nothing new.
-func BenchmarkStatus(b *testing.B) {
-	var c *Cache
-	benchmark(b, func(f *fixture, _ *Server) { c = NewCache(f.store()) }, func(_ *fixture, _ *Server, _ int) {
-		if _, err := Look(b.Context(), c, "alpha", ""); err != nil {
+	bench("first list", nil, func(s *Server, _ int) { get(s, "/runs/alpha/trajectories") })
+	bench("list, another page", warm, func(s *Server, i int) { get(s, fmt.Sprintf("/runs/alpha/trajectories?page=%d", 2+i%255)) })
+	bench("first filter by outcome", nil, func(s *Server, _ int) { get(s, "/runs/alpha/trajectories?outcome=solved") })
+	get(warm, "/runs/alpha/trajectories?outcome=solved")
+	bench("another filter", warm, func(s *Server, _ int) { get(s, "/runs/alpha/trajectories?outcome=unsolved&end=length&sort=tokens") })
+	bench("one trajectory", warm, func(s *Server, i int) { get(s, fmt.Sprintf("/runs/alpha/groups/%d/1?colour=version", i%3200)) })
+	bench("ledger", warm, func(s *Server, i int) { get(s, fmt.Sprintf("/runs/alpha/ledger?page=%d", 1+i%64)) })
+	bench("runs, nothing new", warm, func(s *Server, _ int) { get(s, "/") })
+	bench("watch, nothing new", warm, func(s *Server, _ int) {
+		if _, err := Look(b.Context(), s.Cache(), "alpha", ""); err != nil {
 			b.Fatal(err)
 		}
 	})
+}
+
+// processor is the processor time of this process.
+func processor() time.Duration {
+	var r syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
+		return 0
+	}
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }

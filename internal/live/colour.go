@@ -33,9 +33,13 @@ func Colours() []string {
 func signed(name, doc, format string, b [3]float64, value func(i int) float64) scale {
 	f := func(v float64) string { return fmt.Sprintf(format, v) }
 	s := scale{Name: name, Doc: doc, Signed: true, bins: []bin{
-		{"n3", "below −" + f(b[2]), 0}, {"n2", "−" + f(b[2]) + " to −" + f(b[1]), 0}, {"n1", "−" + f(b[1]) + " to −" + f(b[0]), 0},
+		{"n3", "below −" + f(b[2]), 0},
+		{"n2", "−" + f(b[2]) + " to −" + f(b[1]), 0},
+		{"n1", "−" + f(b[1]) + " to −" + f(b[0]), 0},
 		{"z", "within ±" + f(b[0]), 0},
-		{"p1", f(b[0]) + " to " + f(b[1]), 0}, {"p2", f(b[1]) + " to " + f(b[2]), 0}, {"p3", "above " + f(b[2]), 0},
+		{"p1", f(b[0]) + " to " + f(b[1]), 0},
+		{"p2", f(b[1]) + " to " + f(b[2]), 0},
+		{"p3", "above " + f(b[2]), 0},
 	}}
 	s.of = func(i int) int {
 		v := value(i)

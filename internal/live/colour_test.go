@@ -222,8 +222,10 @@ func TestCorrections_sayWhyThereAreNone(t *testing.T) {
 		kind fault.Kind
 		says string
 	}{
-		{&untrained, fault.NotFound, "was not trained"}, {&off, fault.Invalid, "without Score Centering"},
-		{&large, fault.Exhausted, "million parameters"}, {&removed, fault.NotFound, "version 8 are no longer kept"},
+		{&untrained, fault.NotFound, "was not trained"},
+		{&off, fault.Invalid, "without Score Centering"},
+		{&large, fault.Exhausted, "million parameters"},
+		{&removed, fault.NotFound, "version 8 are no longer kept"},
 	} {
 		if _, err := corrections(t.Context(), c, f.l, x.it); !fault.Is(err, x.kind) || !strings.Contains(err.Error(), x.says) {
 			t.Errorf("%v, want %s that says %q", err, x.kind, x.says)

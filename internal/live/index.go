@@ -52,7 +52,6 @@ type index struct {
 	mu      sync.Mutex
 	steps   map[int]bool
 	sets    map[string][]*unit // by set: train, or a validation
-	units   map[int]*unit      // of training groups
 	filling map[string]*filling
 }
 
@@ -67,7 +66,7 @@ type filling struct {
 const trainSet = "train"
 
 func newIndex(c *Cache, l record.Layout) *index {
-	return &index{c: c, l: l, steps: map[int]bool{}, sets: map[string][]*unit{}, units: map[int]*unit{}, filling: map[string]*filling{}}
+	return &index{c: c, l: l, steps: map[int]bool{}, sets: map[string][]*unit{}, filling: map[string]*filling{}}
 }
 
 // update adds the batches and validations that are new.
@@ -111,7 +110,6 @@ func (x *index) addBatch(b *record.Sealed) {
 			})
 		}
 		x.sets[trainSet] = append(x.sets[trainSet], u)
-		x.units[g.N] = u
 	}
 }
 
@@ -331,14 +329,6 @@ func (x *index) copied(rows []found) []Row {
 		out[i] = *f.row
 	}
 	return out
-}
-
-// unitOf returns the unit of a training group that is in a sealed batch.
-func (x *index) unitOf(group int) (*unit, bool) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	u, ok := x.units[group]
-	return u, ok
 }
 
 // names lists the sets, train first.

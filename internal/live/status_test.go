@@ -136,8 +136,19 @@ func TestLook_stampChangesWithEveryRecord(t *testing.T) {
 		name string
 		v    any
 	}{
-		{f.l.Batch(1), 1}, {f.l.Result(1), 1}, {f.l.Ledger(1), 1}, {f.l.Validation("000001"), 1}, {f.l.Event("1"), 1}, {f.l.WeightsInfo(1), 1}, {f.l.LedgerEnd(), 1},
-		{f.l.Export() + "/certificate.json", 1}, {f.l.Worker("host-b"), 1}, {f.l.Worker("host-b"), "another"}, {f.l.Live(), 1}, {f.l.Live(), "another"}, {f.l.Dataset(), 1},
+		{f.l.Batch(1), 1},
+		{f.l.Result(1), 1},
+		{f.l.Ledger(1), 1},
+		{f.l.Validation("000001"), 1},
+		{f.l.Event("1"), 1},
+		{f.l.WeightsInfo(1), 1},
+		{f.l.LedgerEnd(), 1},
+		{f.l.Export() + "/certificate.json", 1},
+		{f.l.Worker("host-b"), 1},
+		{f.l.Worker("host-b"), "another"},
+		{f.l.Live(), 1},
+		{f.l.Live(), "another"},
+		{f.l.Dataset(), 1},
 		{"runs/alpha/l1/run.json", 1},
 	} {
 		f.json(x.name, x.v)

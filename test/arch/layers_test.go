@@ -46,7 +46,7 @@ var rules = []rule{
 	},
 	{
 		from: []string{"./workers"},
-		ban:  []string{"./internal/ui", "./internal/doctor"},
+		ban:  []string{"./internal/ui", "./internal/doctor", "./internal/live"},
 		why:  "workers run without a person in front of them",
 	},
 	{
