@@ -13,6 +13,7 @@ import (
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/contrib/envconfig"
 	sdklog "go.temporal.io/sdk/log"
@@ -215,7 +216,8 @@ type asker struct {
 	silent time.Time // not before
 }
 
-// ask returns nil if the server does not answer, or knows the run by another owner: then it is another server's run.
+// ask returns nil if the server does not answer, or knows the run by another owner: then it is another server's run. A run that
+// has no record yet, and so no owner, must be running.
 func (a *asker) ask(ctx context.Context, run, owner string) *answer {
 	if a.off || time.Now().Before(a.silent) {
 		return nil
@@ -234,7 +236,10 @@ func (a *asker) ask(ctx context.Context, run, owner string) *answer {
 		}
 	}
 	d, err := a.c.DescribeWorkflow(ctx, run, "")
-	if err != nil || owner != "" && d.RawResponse.GetWorkflowExecutionInfo().GetFirstRunId() != owner {
+	if _, unknown := errors.AsType[*serviceerror.NotFound](err); err != nil && !unknown {
+		a.silent = time.Now().Add(10 * time.Second)
+	}
+	if err != nil || owner == "" && d.Status != enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING || owner != "" && d.RawResponse.GetWorkflowExecutionInfo().GetFirstRunId() != owner {
 		return nil
 	}
 	out := &answer{Status: strings.ToLower(strings.TrimPrefix(d.Status.String(), "WORKFLOW_EXECUTION_STATUS_"))}

@@ -50,7 +50,11 @@ func (f *fixture) put(name string, data []byte) artifact.Ref {
 	if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
 		f.tb.Fatal(err)
 	}
-	if err := os.WriteFile(p, data, 0o644); err != nil {
+	tmp := filepath.Join(filepath.Dir(p), ".tmp-"+filepath.Base(p)) // as a store: whole or not at all
+	if err := os.WriteFile(tmp, data, 0o644); err != nil {
+		f.tb.Fatal(err)
+	}
+	if err := os.Rename(tmp, p); err != nil {
 		f.tb.Fatal(err)
 	}
 	return artifact.Ref{Name: name, Digest: artifact.Digest(data), Size: int64(len(data))}

@@ -57,9 +57,8 @@ type index struct {
 
 // filling is the work to read all units of a set.
 type filling struct {
-	done  chan struct{}
-	err   error
-	total int
+	done chan struct{}
+	err  error
 }
 
 // trainSet is the set of the training trajectories.
@@ -204,7 +203,7 @@ func (x *index) heads(name string) ([]trajectory.Head, error) {
 	return trajectory.ReadHeads(f, size)
 }
 
-// complete begins to read all units of a set, unless that is under way or done. The returned channel is closed at the end.
+// complete begins to read all units of a set, unless that is under way; run starts the work. Its channel is closed at the end.
 func (x *index) complete(ctx context.Context, set string, run func(func())) *filling {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -221,7 +220,7 @@ func (x *index) complete(ctx context.Context, set string, run func(func())) *fil
 			return f
 		}
 	}
-	f := &filling{done: make(chan struct{}), total: len(x.sets[set])}
+	f := &filling{done: make(chan struct{})}
 	x.filling[set] = f
 	if len(todo) == 0 {
 		close(f.done)

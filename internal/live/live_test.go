@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/steadyrl/steady/internal/fault"
@@ -443,4 +444,27 @@ func TestAssets_haveTagsAndTypes(t *testing.T) {
 	if !bytes.Contains(style, []byte("prefers-color-scheme")) {
 		t.Error("the style has no dark colours")
 	}
+}
+
+// Many browsers at once, while the run goes on, get whole pages.
+func TestServer_answersManyAtOnceWhileTheRunGoesOn(t *testing.T) {
+	t.Parallel()
+	f, s := two(t)
+	var wg sync.WaitGroup
+	for n := range 6 {
+		wg.Go(func() {
+			for i := range addresses {
+				path := addresses[(i+4*n)%len(addresses)]
+				if w := get(s, path); w.Code != http.StatusOK || !strings.HasSuffix(strings.TrimSpace(w.Body.String()), "</html>") {
+					t.Errorf("%s: status %d", path, w.Code)
+				}
+			}
+		})
+	}
+	for step := 4; step < 8; step++ {
+		f.step(step)
+	}
+	wg.Wait()
+	want(t, s, "/runs/alpha/", "7 of 10")
+	want(t, s, "/runs/alpha/trajectories?outcome=solved", "of 21 trajectories")
 }

@@ -155,22 +155,26 @@ func message(err error) string {
 
 // corrections computes those of a trajectory once.
 func (s *Server) corrections(ctx context.Context, l record.Layout, it *item) ([]float64, error) {
-	x, err := s.lineageOf(ctx, l)
-	if err != nil {
-		return nil, err
+	s.maths.Lock()
+	defer s.maths.Unlock()
+	key := termKey{l: l, at: it.all[it.at]}
+	if it.sealed != nil {
+		for _, g := range it.sealed.Groups {
+			if g.N == key.at.number {
+				key.batch = g.File.Digest
+			}
+		}
 	}
-	defer x.mu.Unlock() // one at a time: each is work for a core
-	key := it.all[it.at]
-	if c, ok := x.maths[key]; ok {
+	if c, ok := s.terms[key]; ok && key.batch != "" {
 		return c, nil
 	}
 	c, err := corrections(ctx, s.c, l, it)
 	if err == nil {
 		const most = 64
-		if len(x.maths) >= most {
-			clear(x.maths)
+		if len(s.terms) >= most {
+			clear(s.terms)
 		}
-		x.maths[key] = c
+		s.terms[key] = c
 	}
 	return c, err
 }

@@ -99,6 +99,9 @@ func newRunRow(st *Status) runRow {
 // Linked reports whether there is a page of the run.
 func (r runRow) Linked() bool { return r.State != Absent && r.State != "damaged" }
 
+// maxReports is the number of reports that are kept, about a megabyte each.
+const maxReports = 16
+
 // report is the page that `steady report` writes, as it is now.
 func (s *Server) report(r *http.Request) (*answer, error) {
 	l, x, err := s.requested(r)
@@ -109,10 +112,13 @@ func (s *Server) report(r *http.Request) (*answer, error) {
 	stamp := x.view.stamp
 	tag := s.tag(r, stamp)
 	return &answer{tag, func() ([]byte, error) {
-		x.mu.Lock()
+		x.mu.Lock() // so that equal work is done once
 		defer x.mu.Unlock()
-		if x.page != nil && x.stamp == tag {
-			return x.page, nil
+		s.mu.Lock()
+		made := s.reports[l]
+		s.mu.Unlock()
+		if made.tag == tag {
+			return made.body, nil
 		}
 		d, err := report.Load(r.Context(), s.c, l)
 		if err != nil {
@@ -132,8 +138,14 @@ func (s *Server) report(r *http.Request) (*answer, error) {
 		if err != nil {
 			return nil, err
 		}
-		x.page, x.stamp = plain(page.String()), tag
-		return x.page, nil
+		made = madePage{tag, plain(page.String())}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if len(s.reports) >= maxReports {
+			clear(s.reports)
+		}
+		s.reports[l] = made
+		return made.body, nil
 	}}, nil
 }
 

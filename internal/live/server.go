@@ -78,8 +78,25 @@ type Server struct {
 	stop  context.CancelFunc
 	tasks sync.WaitGroup
 
-	mu   sync.Mutex
-	runs map[record.Layout]*lineage
+	mu      sync.Mutex
+	runs    map[record.Layout]*lineage
+	reports map[record.Layout]madePage
+
+	maths sync.Mutex // held while corrections are computed: one at a time, each is work for a core
+	terms map[termKey][]float64
+}
+
+// madePage is a report with its tag.
+type madePage struct {
+	tag  string
+	body []byte
+}
+
+// termKey names the corrections of a trajectory.
+type termKey struct {
+	l     record.Layout
+	batch string // digest of its trajectory file
+	at    place
 }
 
 // lineage is what the server keeps of a lineage between requests.
@@ -88,9 +105,6 @@ type lineage struct {
 	view   *view
 	status *Status
 	index  *index
-	page   []byte // the report
-	stamp  string // of page
-	maths  map[place][]float64
 }
 
 // New returns a server. Close it.
@@ -101,7 +115,7 @@ func New(o Options) *Server {
 	if o.Patience <= 0 {
 		o.Patience = 2 * time.Second
 	}
-	s := &Server{o: o, c: NewCache(o.Store), mux: http.NewServeMux(), runs: map[record.Layout]*lineage{}}
+	s := &Server{o: o, c: NewCache(o.Store), mux: http.NewServeMux(), runs: map[record.Layout]*lineage{}, reports: map[record.Layout]madePage{}, terms: map[termKey][]float64{}}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	for pattern, h := range map[string]func(*http.Request) (*answer, error){
 		"/{$}":                                s.home,
@@ -304,10 +318,10 @@ func (s *Server) lineageOf(ctx context.Context, l record.Layout) (*lineage, erro
 	}
 	if x.view != nil && x.view.began != v.began { // a new lineage, or a run that was removed and begun again
 		s.c.forget("runs/" + l.Run + "/")
-		x.index, x.maths, x.page, x.status = nil, nil, nil, nil
+		x.index, x.status = nil, nil
 	}
 	if x.index == nil {
-		x.index, x.maths = newIndex(s.c, l), map[place][]float64{}
+		x.index = newIndex(s.c, l)
 	}
 	x.view = v
 	return x, nil
