@@ -232,6 +232,17 @@ func (p *tab) visit(address string) {
 	p.eval(`new Promise((done) => { const wait = () => location.href !== "about:blank" && document.readyState === "complete" ? done(true) : setTimeout(wait, 10); wait(); })`, nil)
 }
 
+// until makes the page look for news until a part of it has a text; a look that is under way already is waited for so.
+func (p *tab) until(part, text string) {
+	p.t.Helper()
+	var there bool
+	p.eval(fmt.Sprintf(`new Promise((done) => { const end = Date.now() + 60000; const wait = async () => { await window.steadyLook();
+	  const there = document.querySelector(%q).textContent.includes(%q); there || Date.now() > end ? done(there) : setTimeout(wait, 10); }; wait(); })`, part, text), &there)
+	if !there {
+		p.t.Fatalf("%s never has the text %q", part, text)
+	}
+}
+
 // key presses a key.
 func (p *tab) key(name string) {
 	p.t.Helper()
@@ -418,9 +429,9 @@ func refreshKeeps(t *testing.T, b *browser) {
 	if state.Ready != "ready" || !state.Open || state.Focus != "Groups by fate" || !strings.Contains(state.Steps, "3 of 10") {
 		t.Fatalf("before: %+v", state)
 	}
-	f.step(4)
 	f.validation(4, 6)
-	p.eval("window.steadyLook()", nil)
+	f.step(4)
+	p.until("body > header", "4 of 10")
 	p.eval(look, &state)
 	if !strings.Contains(state.Steps, "4 of 10") || !state.Open || state.Focus != before.Focus || state.Status != "" {
 		t.Errorf("after a refresh: %+v, before: %+v", state, before)
@@ -439,12 +450,9 @@ func refreshKeeps(t *testing.T, b *browser) {
 		t.Errorf("paused: %+v", state)
 	}
 	p.eval(`document.getElementById("fresh-pause").click()`, nil)
-	p.eval(`new Promise((done) => { const wait = () => document.querySelector("body > header").textContent.includes("5 of 10") ? done(true) : setTimeout(wait, 10); wait(); })`, nil)
+	p.until("body > header", "5 of 10")
 	w.Close()
-	p.eval("window.steadyLook()", nil)
-	if p.eval(look, &state); !strings.Contains(state.Status, "does not answer") {
-		t.Errorf("without the server: %+v", state)
-	}
+	p.until("#fresh-state", "does not answer")
 }
 
 // The first tab leads to the link that skips the bar; every stop is visible and has a ring.

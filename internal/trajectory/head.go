@@ -49,7 +49,7 @@ func ReadHeads(r io.ReaderAt, size int64) (heads []Head, err error) {
 	}
 	rows := parquet.NewGenericReader[headRow](f)
 	defer rows.Close()
-	buf := make([]headRow, 64)
+	buf := make([]headRow, 8)
 	for {
 		n, err := rows.Read(buf)
 		for _, h := range buf[:n] {
