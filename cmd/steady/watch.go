@@ -43,7 +43,7 @@ func (w *watchCmd) Run(ctx context.Context, s *streams) error {
 	if err := w.check(); err != nil {
 		return err
 	}
-	store, err := openStore(w.Data)
+	store, err := openStore(ctx, w.Data, "")
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (w *watchCmd) serve(ctx context.Context, s *streams, store artifact.Store) 
 	if w.Name != "" {
 		at += "runs/" + w.Name + "/"
 	}
-	fmt.Fprintf(s.out, "pages of the runs in %s: %s\n", store.(*artifact.Files).Root(), at) //nolint:forcetypeassert // openStore gives no other
+	fmt.Fprintf(s.out, "pages of the runs in %s: %s\n", store.Where(""), at)
 	return srv.Serve(ctx, ln)
 }
 

@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"encoding/json"
+	"io"
 	"io/fs"
 	"os"
 	"strings"
@@ -43,7 +44,7 @@ type entry struct {
 
 var _ artifact.Store = (*Cache)(nil)
 
-// NewCache wraps a store.
+// NewCache wraps a store whose objects are files (artifact.Files): directories are listed, and parts of large files read, in the file system.
 func NewCache(s artifact.Store) *Cache {
 	return &Cache{inner: s, limit: cacheBytes, held: map[string]*list.Element{}, order: list.New(), seen: map[record.Layout]*Status{}}
 }
@@ -226,7 +227,31 @@ func (c *Cache) List(ctx context.Context, prefix string) ([]string, error) {
 // Path implements artifact.Store.
 func (c *Cache) Path(name string) (string, error) { return c.inner.Path(name) }
 
-// Put refuses: the pages only read.
+// Where implements artifact.Store.
+func (c *Cache) Where(name string) string { return c.inner.Where(name) }
+
+// Open implements artifact.Store.
+func (c *Cache) Open(ctx context.Context, name string) (io.ReadCloser, error) {
+	c.opened.Add(1)
+	return c.inner.Open(ctx, name)
+}
+
+// Dirs implements artifact.Store.
+func (c *Cache) Dirs(ctx context.Context, name string) ([]string, error) {
+	c.listed.Add(1)
+	return c.inner.Dirs(ctx, name)
+}
+
+// Pull implements artifact.Store.
+func (c *Cache) Pull(ctx context.Context, name string) (string, error) { return c.inner.Pull(ctx, name) }
+
+// Build refuses: the pages only read.
+func (c *Cache) Build(context.Context, string, func(string) error) error { return readOnly("Build") }
+
+// Aside refuses.
+func (c *Cache) Aside(context.Context, string) error { return readOnly("Aside") }
+
+// Put refuses.
 func (c *Cache) Put(context.Context, string, []byte) (artifact.Ref, error) {
 	return artifact.Ref{}, readOnly("Put")
 }

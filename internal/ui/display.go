@@ -42,9 +42,6 @@ func New(f *os.File) *Display {
 	return d
 }
 
-// Plain returns a display that writes plain lines to w.
-func Plain(w io.Writer) *Display { return &Display{w: w, now: time.Now} }
-
 // Show shows lines of the caller's own: block is redrawn in place on a terminal, line is written anywhere else if it differs from
 // the one before.
 func (d *Display) Show(block []string, line string) {

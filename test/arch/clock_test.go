@@ -25,6 +25,7 @@ var timeReaders = map[string]string{
 	"internal/artifact/bucket/dirs.go":              "the age of files that nobody names and of local copies; a wrong yes costs another upload or download",
 	"internal/artifact/bucket/buckettest/server.go": "times that a server of tests tells",
 
+	"internal/live/":            "texts for people; times of files tell replaced ones apart, whatever the clock says",
 	"internal/report/number.go": "texts for people",
 	"internal/scalars/":         "the recorded start of a run, for the axis of curves",
 	"internal/ui/display.go":    "lines for people",
