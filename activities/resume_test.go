@@ -384,7 +384,10 @@ func (h hosted) Published(_ context.Context, _ record.Layout, version int) (reco
 func (h hosted) Exported(context.Context, record.Layout) (*model.Weights, error) {
 	return nil, errKilled
 }
-func (h hosted) NewSampler(context.Context, record.Layout, string, model.Config) (engine.Sampler, error) { return h.s.newSampler(h.k), nil }
+
+func (h hosted) NewSampler(context.Context, record.Layout, string, model.Config) (engine.Sampler, error) {
+	return h.s.newSampler(h.k), nil
+}
 
 // worker is a process that has just started.
 func (s *stage) worker(t *testing.T, k *killer) *Rollout {

@@ -13,8 +13,8 @@ import (
 	"github.com/steadyrl/steady/internal/export"
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/learner"
-	"github.com/steadyrl/steady/internal/modelcard"
 	"github.com/steadyrl/steady/internal/metrics"
+	"github.com/steadyrl/steady/internal/modelcard"
 	"github.com/steadyrl/steady/internal/record"
 )
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -39,8 +40,8 @@ func (c *datasetConvertCmd) Run(_ context.Context, s *streams) error {
 	if err := dataset.WriteOwn(&shard, problems); err != nil {
 		return err
 	}
-	if err := replaceFile(c.Out, shard.Bytes()); err != nil {
-		return fault.New(fault.Invalid, "", "--out: %w", err).WithHint("choose another place with --out")
+	if err := replaceFile(c.Out, func(out io.Writer) error { _, err := shard.WriteTo(out); return err }); err != nil {
+		return err
 	}
 	lacking := 0
 	for _, p := range problems {
@@ -55,19 +56,24 @@ func (c *datasetConvertCmd) Run(_ context.Context, s *streams) error {
 	return err
 }
 
-// replaceFile writes a file whole: it has its old content or the new one.
-func replaceFile(path string, data []byte) error {
+// replaceFile writes a file whole: it has its old content or the new one. Errors: Invalid, for a place that cannot be written.
+func replaceFile(path string, write func(io.Writer) error) error {
 	f, err := durable.Temp(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Chmod(0o644), f.Sync())
 	if err == nil {
-		err = os.Rename(f.Name(), path)
+		err = errors.Join(write(f), f.Chmod(0o644), f.Sync())
+		if err == nil {
+			err = os.Rename(f.Name(), path)
+		}
+		if err != nil {
+			_ = os.Remove(f.Name())
+		}
+		err = errors.Join(err, f.Close())
+	}
+	if err == nil {
+		err = durable.SyncDir(filepath.Dir(path))
 	}
 	if err != nil {
-		return errors.Join(err, f.Close(), os.Remove(f.Name()))
+		return fault.New(fault.Invalid, "", "write %s: %w", path, err).WithHint("free space, or choose another place with --out")
 	}
-	return errors.Join(f.Close(), durable.SyncDir(filepath.Dir(path)))
+	return nil
 }

@@ -66,23 +66,6 @@ func (c *metricsExportCmd) Run(ctx context.Context, s *streams) error {
 	return err
 }
 
-// replaceFile writes a file beside its place and moves it there, so that nobody reads half of it.
-func replaceFile(name string, write func(io.Writer) error) error {
-	f, err := os.CreateTemp(filepath.Dir(name), ".tmp-*")
-	if err != nil {
-		return fault.New(fault.Invalid, "metrics export", "%w", err).WithHint("choose another place with --out")
-	}
-	err = errors.Join(write(f), f.Chmod(0o644), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), name)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-		return fault.New(fault.Invalid, "metrics export", "%w", err).WithHint("free space, or choose another place with --out")
-	}
-	return nil
-}
-
 type metricsColumnsCmd struct{}
 
 // Run prints a line for every column.

@@ -84,8 +84,11 @@ func TestMetrics_aBadAddressIsSaidFirst(t *testing.T) {
 	}
 	defer taken.Close()
 	for _, tt := range []struct{ command, address, want string }{
-		{"worker", "9464", "--metrics"}, {"dev", "here", "--metrics"}, {"demo", "a:b:c", "--metrics"},
-		{"worker", taken.Addr().String(), "address already in use"}, {"worker", "127.0.0.1:70000", "--metrics 127.0.0.1:70000"},
+		{"worker", "9464", "--metrics"},
+		{"dev", "here", "--metrics"},
+		{"demo", "a:b:c", "--metrics"},
+		{"worker", taken.Addr().String(), "address already in use"},
+		{"worker", "127.0.0.1:70000", "--metrics 127.0.0.1:70000"},
 	} {
 		code, _, errOut := steady(t, tt.command, "--data", t.TempDir(), "--metrics", tt.address)
 		if code != exitUsage || !strings.Contains(errOut, tt.want) || !strings.Contains(errOut, "try:") {

@@ -68,10 +68,10 @@ func (w *watchCmd) Run(ctx context.Context, s *streams) error {
 				return err
 			}
 			if w.Once {
-				return fault.New(fault.NotFound, "watch", "there is no run %q in %s; %s", w.Name, store.Root(), near).
+				return fault.New(fault.NotFound, "watch", "there is no run %q in %s; %s", w.Name, store.Where(""), near).
 					WithHint("without --once, watch waits for a run to start")
 			}
-			seen.note = fmt.Sprintf("run %s has not started: %s has no record of it; %s; waiting for it", w.Name, store.Root(), near)
+			seen.note = fmt.Sprintf("run %s has not started: %s has no record of it; %s; waiting for it", w.Name, store.Where(""), near)
 		}
 		if err := show.update(seen); err != nil {
 			return err

@@ -243,7 +243,9 @@ func (c *Cache) Dirs(ctx context.Context, name string) ([]string, error) {
 }
 
 // Pull implements artifact.Store.
-func (c *Cache) Pull(ctx context.Context, name string) (string, error) { return c.inner.Pull(ctx, name) }
+func (c *Cache) Pull(ctx context.Context, name string) (string, error) {
+	return c.inner.Pull(ctx, name)
+}
 
 // Build refuses: the pages only read.
 func (c *Cache) Build(context.Context, string, func(string) error) error { return readOnly("Build") }

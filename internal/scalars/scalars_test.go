@@ -115,10 +115,20 @@ func TestLoad_oneRowAStepWithWhatItLeft(t *testing.T) {
 		column string
 		want   Cell
 	}{
-		{0, "reward_mean", nil}, {0, "dev_acc", 0.25}, {0, "step", int64(0)}, {0, "trainer", nil},
-		{1, "dev_acc", nil}, {1, "groups", int64(2)}, {1, "trajectories", int64(8)}, {1, "run", "r1"},
-		{2, "dev_solved", int64(4)}, {2, "export_acc", nil}, {2, "replayed_steps", int64(1)},
-		{3, "export_acc", 0.75}, {3, "dev_problems", int64(8)}, {3, "weights_digest", "w-l0-3"},
+		{0, "reward_mean", nil},
+		{0, "dev_acc", 0.25},
+		{0, "step", int64(0)},
+		{0, "trainer", nil},
+		{1, "dev_acc", nil},
+		{1, "groups", int64(2)},
+		{1, "trajectories", int64(8)},
+		{1, "run", "r1"},
+		{2, "dev_solved", int64(4)},
+		{2, "export_acc", nil},
+		{2, "replayed_steps", int64(1)},
+		{3, "export_acc", 0.75},
+		{3, "dev_problems", int64(8)},
+		{3, "weights_digest", "w-l0-3"},
 	} {
 		if got := table.cell(tt.row, tt.column); got != tt.want {
 			t.Errorf("row %d, %s: got %v, want %v", tt.row, tt.column, got, tt.want)

@@ -98,8 +98,10 @@ func TestNew_isOffUnlessAskedFor(t *testing.T) {
 	t.Parallel()
 	const at = "http://127.0.0.1:1"
 	for _, env := range []map[string]string{
-		{}, {"OTEL_SERVICE_NAME": "x"},
-		{"OTEL_EXPORTER_OTLP_ENDPOINT": at, "OTEL_SDK_DISABLED": "true"}, {"OTEL_EXPORTER_OTLP_ENDPOINT": at, "OTEL_TRACES_EXPORTER": "none"},
+		{},
+		{"OTEL_SERVICE_NAME": "x"},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT": at, "OTEL_SDK_DISABLED": "true"},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT": at, "OTEL_TRACES_EXPORTER": "none"},
 	} {
 		tr, err := New(t.Context(), Options{Env: func(k string) string { return env[k] }})
 		if tr != nil || err != nil || tr.Close() != nil {
