@@ -14,8 +14,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// grammar parses a command line and runs nothing.
-func grammar(t *testing.T, args []string) (*kong.Context, error) {
+// parsed parses a command line and runs nothing.
+func parsed(t *testing.T, args []string) (*kong.Context, error) {
 	t.Helper()
 	var c cli
 	parser, err := kong.New(&c, kong.Name("steady"), kong.Exit(func(int) {}))
@@ -108,7 +108,7 @@ func TestDeployment_commandLinesFollowTheGrammar(t *testing.T) {
 		t.Errorf("docs/deployment.md has %d command lines, the test sees too few", inDocs)
 	}
 	for _, args := range lines {
-		if _, err := grammar(t, args); err != nil {
+		if _, err := parsed(t, args); err != nil {
 			t.Errorf("steady %s: %v", strings.Join(args, " "), err)
 		}
 	}
@@ -161,7 +161,7 @@ func TestDeployment_environmentIsRead(t *testing.T) {
 func TestStoreFlags_emptyIsTheDirectory(t *testing.T) {
 	t.Setenv("STEADY_STORE", "")
 	dir := t.TempDir()
-	ctx, err := grammar(t, []string{"worker", "--data", dir})
+	ctx, err := parsed(t, []string{"worker", "--data", dir})
 	if err != nil {
 		t.Fatal(err)
 	}
