@@ -55,7 +55,7 @@ kernels: $(BIN)/link/libcuda.a ## compile every GPU kernel with NVRTC, and run t
 demo: build ## the whole run on this machine, in minutes: report.html
 	$(BIN)/steady demo
 
-study: build ## Score Centering against REINFORCE at lag 4, six runs, about ten minutes on two cores: study/study.md
+study: build ## Score Centering against REINFORCE at lag 4, six runs, ten to twelve minutes on two idle cores: study/study.md
 	$(BIN)/steady study study-staleness --quick
 
 demo-model: build ## rebuild the weights of the demo model, bit for bit
