@@ -42,15 +42,13 @@ func (o *orders) visit(name string) {
 	if o.name != name || o.seen.Add(1) != o.after {
 		return
 	}
-	signal := syscall.SIGKILL
-	if o.stop {
-		signal = syscall.SIGSTOP
-	}
 	_, _ = os.Stderr.WriteString(Reached(name) + "\n") // for the test that waits for it
-	_ = syscall.Kill(os.Getpid(), signal)
-	if !o.stop {
-		select {} // until the signal has arrived
+	if o.stop {
+		stop()
+		return
 	}
+	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	select {} // until the signal has arrived
 }
 
 // Reached is the line that a process prints to standard error when it crashes or stops at a point.
