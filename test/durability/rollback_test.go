@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/steadyrl/steady/internal/artifact"
@@ -53,7 +54,13 @@ func TestRollback_endsWithTheSameWeights(t *testing.T) {
 	answers := make(chan answer, 1)
 	asked := 0
 	pending := false
+	var held *worker // a rollout worker that is stopped until its groups are cancelled
+	var of record.Layout
 	c.drive(p.next, func() {
+		if held != nil && c.there(of.LedgerEnd()) {
+			held.Signal(syscall.SIGCONT)
+			held = nil
+		}
 		select {
 		case a := <-answers:
 			if a.code != 0 || !strings.Contains(a.text, record.LineageName(asked)) {
@@ -72,6 +79,10 @@ func TestRollback_endsWithTheSameWeights(t *testing.T) {
 		}
 		asked++
 		pending = true
+		if w := c.workers["rollout"]; w.order != "" && !w.reached() { // it shall hear of the cancel before it has finished
+			w.Signal(syscall.SIGSTOP)
+			held, of = w, l
+		}
 		id := fmt.Sprintf("back-%d", asked)
 		go func() {
 			text, code, err := testutil.Run(t.Context(), c.cli, "workflow", "update", "execute", "--workflow-id", lineage.Run, "--name", "rollback",
