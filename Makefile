@@ -89,7 +89,7 @@ e2e: ## the whole system on a real Temporal server
 	$(GO) test -tags e2e -count=1 -timeout 25m ./test/e2e
 
 durability: ## kill, crash and cut off the processes of a run at chosen and at random moments; compare final digests
-	$(GO) test -tags durability -count=1 -timeout 30m ./test/durability
+	$(GO) test -tags durability -count=1 -timeout 90m ./test/durability
 
 chaos: build ## durability in full: every crash point, FAULTS=200 random faults; SEED=N repeats a plan
 	STEADY_CHAOS_FULL=1 STEADY_CHAOS_FAULTS=$(FAULTS) STEADY_CHAOS_SEED=$(SEED) $(GO) test -tags durability -count=1 -v -timeout 6h ./test/durability
