@@ -28,7 +28,7 @@ func TestRestrict_leavesAJudgeItsResults(t *testing.T) {
 			o := Options{Store: files, Roles: roles}
 			restrict(&o)
 			_, err := o.Store.Replace(t.Context(), name, []byte("x"))
-			if refused := len(roles) == 1 && roles[0] == RoleJudge && !may; fault.Is(err, fault.Invalid) != refused {
+			if refused := len(roles) == 1 && roles[0] == RoleJudge && !may; fault.Is(err, fault.Internal) != refused {
 				t.Errorf("roles %v write %s: %v, want refused %v", roles, name, err, refused)
 			}
 			if err := files.Remove(t.Context(), name); err != nil {

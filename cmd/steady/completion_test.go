@@ -269,7 +269,7 @@ words=("${(@s: :)2}") CURRENT=${#words} PREFIX=${words[-1]}
 _steady || true`
 	for line, want := range map[string]string{
 		"steady conf":                            "config:Print and check configurations.",
-		"steady config print --recipe sc-taco-1": "sc-taco-1gpu:sc-taco on one GPU",
+		"steady config print --recipe sc-taco-1": "sc-taco-1gpu:sc-taco on one GPU that trains and generates in turn (H200)",
 		"steady report --data " + data + " al":   "alpha\nalpine",
 		"steady dev --data ":                     "files -/",
 		"steady config print -f ":                "files",

@@ -133,7 +133,6 @@ func TestDeployment_environmentIsRead(t *testing.T) {
 			}
 		}
 	}
-	known = append(known, "STEADY_METRICS") // of the flag --metrics
 	if !slices.Contains(known, "STEADY_STORE") {
 		t.Error("no flag reads STEADY_STORE")
 	}

@@ -410,3 +410,40 @@ Reads nothing, writes nothing but its output.
 
 Exit status: 0.`
 }
+
+// Help is shown by --help, below the first line.
+func (watchCmd) Help() string {
+	return `Shows a run while it runs: step, rates, accuracy, lag, drops by reason, faults and time left, redrawn in place on a terminal, a line for each change elsewhere. With --http it serves pages of all runs in a store instead: reports, trajectories token by token, ledger, failures, comparisons.
+
+  steady watch r1
+  steady watch r1 --once --json
+  steady watch --http 127.0.0.1:8234 --data DIR
+
+Reads: the artifact store, and the Temporal server if it answers. Writes nothing but its output. docs/live.md explains the pages.
+
+Exit status: 0 the run has ended well, 1 it failed or was cancelled, 2 usage or no such run, 4 interrupted.`
+}
+
+// Help is shown by --help, below the first line.
+func (metricsExportCmd) Help() string {
+	return `Writes a row for every step of a run, and its validations, for other programs. Equal runs give equal bytes. After a rollback the rows are those that led to the newest lineage.
+
+  steady metrics export r1 --out steps.csv
+  steady metrics export r1 --format parquet --out steps.parquet
+  steady metrics export r1 --format tensorboard --out DIR
+
+Reads: the records of the run in the artifact store. Writes: --out, which is replaced. docs/metrics.md explains the columns.
+
+Exit status: 0 written, 2 no such run, or a place that cannot be written, 5 a record is damaged.`
+}
+
+// Help is shown by --help, below the first line.
+func (metricsColumnsCmd) Help() string {
+	return `Prints the columns of an export: name, type and meaning.
+
+  steady metrics columns
+
+Reads nothing. Writes nothing but its output.
+
+Exit status: 0.`
+}

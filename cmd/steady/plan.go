@@ -45,7 +45,11 @@ that make it fit; so does one that this build cannot do.
   steady plan sc-taco-2gpu --gpu H100 --model 1.7B --price 2.5
   steady plan -f my.yaml --gpu L40S --gpus 4 --json
 
-docs/planning.md says what the numbers are made of.`
+docs/planning.md says what the numbers are made of.
+
+Reads: the configuration, and of a model directory its config.json. Writes nothing but its output.
+
+Exit status: 0 the run fits and can be done, 2 it does not or cannot, or usage.`
 }
 
 // planned is the result, and the JSON of it.
@@ -162,7 +166,7 @@ func (c *planCmd) plan() (*planned, []error, error) {
 		"--mean-response": float64(c.MeanResponse),
 	} {
 		if math.IsNaN(v) || v < 0 || v > 1e9 {
-			return nil, nil, fault.New(fault.Invalid, "", "%s %v: want a number from 0 to 1e9", name, v)
+			return nil, nil, fault.New(fault.Invalid, "", "%s %v: want a number from 0 to 1e9", name, v).WithHint("leave %s out for its default", name)
 		}
 	}
 	cfg, sources, err := c.load(c.Named)
@@ -205,7 +209,7 @@ func (p *planned) refuseOpen(open []string) []error {
 			continue
 		}
 		p.Open = append(p.Open, line)
-		err := fault.New(fault.Invalid, "steady plan", "this run is refused when it starts: %s", line)
+		err := fault.New(fault.Invalid, "steady plan", "this run is refused when it starts: %s", line).WithHint("set the key to what this build can do")
 		if strings.HasPrefix(line, "engine.trainer_ranks:") {
 			err = err.WithHint("the numbers above are those of one trainer that holds the whole state; recipes sc-taco-1gpu and sc-taco-2gpu train the same way on it")
 		}

@@ -108,7 +108,7 @@ func (w *watchCmd) check() error {
 			errs = append(errs, fault.New(fault.Invalid, "", "--http %q is no address: %w", w.HTTP, err).WithHint("give HOST:PORT, as 127.0.0.1:8234"))
 		}
 		if w.Once || w.JSON {
-			errs = append(errs, fault.New(fault.Invalid, "", "--http serves pages: --once and --json have no meaning with it"))
+			errs = append(errs, fault.New(fault.Invalid, "", "--http serves pages: --once and --json have no meaning with it").WithHint("leave --http out to watch on the terminal"))
 		}
 	}
 	return errors.Join(errs...)

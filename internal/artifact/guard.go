@@ -6,7 +6,7 @@ import (
 	"github.com/steadyrl/steady/internal/fault"
 )
 
-// Guard returns a store that writes and removes only names that may allows; others are Invalid. It keeps a mistake in one role from reaching
+// Guard returns a store that writes and removes only names that may allows; others are Internal. It keeps a mistake in one role from reaching
 // what other roles own. Against a hostile process the store itself has to refuse.
 func Guard(s Store, role string, may func(name string) bool) Store {
 	return &guarded{Store: s, role: role, may: may}
@@ -22,7 +22,7 @@ func (g *guarded) check(name string) error {
 	if g.may(name) {
 		return nil
 	}
-	return fault.New(fault.Invalid, "artifact.Guard", "a worker of the role %s may not write %s", g.role, name).
+	return fault.New(fault.Internal, "artifact.Guard", "a worker of the role %s may not write %s", g.role, name).
 		WithHint("this is a fault of the program: report it")
 }
 

@@ -38,8 +38,8 @@ func TestGuard_refusesEveryWayToWrite(t *testing.T) {
 		"Build":   g.Build(ctx, "theirs/d", build),
 		"Aside":   g.Aside(ctx, "theirs"),
 	} {
-		if !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), "judge") {
-			t.Errorf("%s: %v, want Invalid", what, err)
+		if !fault.Is(err, fault.Internal) || !strings.Contains(err.Error(), "judge") {
+			t.Errorf("%s: %v, want Internal", what, err)
 		}
 	}
 	for what, err := range map[string]error{

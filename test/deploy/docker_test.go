@@ -71,7 +71,7 @@ func TestCompose_agreesWithTheProgram(t *testing.T) {
 			if _, ok := c.Volumes[from]; !ok && !strings.HasPrefix(from, "./") {
 				t.Errorf("service %s mounts %s, which is not declared", name, from)
 			}
-			if strings.HasPrefix(from, "./") && !comesWithMetrics(from) {
+			if strings.HasPrefix(from, "./") {
 				if _, err := os.Stat("../../docker/" + from); err != nil {
 					t.Errorf("service %s mounts a file that is not there: %v", name, err)
 				}
@@ -155,12 +155,6 @@ func TestCompose_agreesWithTheProgram(t *testing.T) {
 			t.Errorf("the search attribute %s is not made", want)
 		}
 	}
-}
-
-// comesWithMetrics names the files of Prometheus and Grafana while they are not in the tree.
-func comesWithMetrics(name string) bool {
-	_, err := os.Stat("../../docker/prometheus")
-	return os.IsNotExist(err) && slices.Contains([]string{"./prometheus", "./grafana/provisioning", "./grafana/dashboards"}, name)
 }
 
 // Nothing in the images runs as root, and what they take is pinned.
