@@ -197,7 +197,7 @@ func TestAttributes_keepTheirTypes(t *testing.T) {
 	want := []string{"steady.s=x", "steady.b=true", "steady.i=1", "steady.l=2", "steady.f=0.5", "steady.o=[1]"}
 	var text []string
 	for _, a := range got {
-		text = append(text, string(a.Key)+"="+a.Value.Emit())
+		text = append(text, string(a.Key)+"="+a.Value.String())
 	}
 	if !slices.Equal(text, want) {
 		t.Errorf("got %v, want %v", text, want)
