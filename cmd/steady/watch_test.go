@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -161,7 +162,7 @@ func TestWatch_waitsForARunAndFollowsIt(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
 	w := newWatched(t, data, "r")
-	p := testutil.Start(t, testutil.Binary(t, "steady"), "watch", "r", "--no-temporal", "--data", data, "--every", "100ms")
+	p := testutil.StartWith(t, []string{asSteady + "=1"}, os.Args[0], "watch", "r", "--no-temporal", "--data", data, "--every", "100ms")
 	says := func(text string) {
 		t.Helper()
 		testutil.Eventually(t, time.Minute, text, func() bool { return strings.Contains(p.Output(), text) })
@@ -188,7 +189,7 @@ func TestWatch_interruptedIsNoEnd(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
 	newWatched(t, data, "r").start(1)
-	p := testutil.Start(t, testutil.Binary(t, "steady"), "watch", "r", "--no-temporal", "--data", data)
+	p := testutil.StartWith(t, []string{asSteady + "=1"}, os.Args[0], "watch", "r", "--no-temporal", "--data", data)
 	testutil.Eventually(t, time.Minute, "a line", func() bool { return strings.Contains(p.Output(), "step 1/4") })
 	p.Interrupt()
 	if code := p.Wait(t, time.Minute); code != exitInterrupted {
@@ -202,7 +203,7 @@ func TestWatch_servesPages(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
 	newWatched(t, data, "r").start(2)
-	p := testutil.Start(t, testutil.Binary(t, "steady"), "watch", "r", "--http", "127.0.0.1:0", "--data", data)
+	p := testutil.StartWith(t, []string{asSteady + "=1"}, os.Args[0], "watch", "r", "--http", "127.0.0.1:0", "--data", data)
 	testutil.Eventually(t, time.Minute, "an address", func() bool { return address.MatchString(p.Output()) })
 	at := address.FindString(p.Output())
 	if !strings.HasSuffix(at, "/runs/r/") || strings.Contains(p.Output(), "warning") {
