@@ -169,7 +169,7 @@ func (r *Result) forest(p *picture, y0, width float64) {
 	if lo == hi {
 		hi = lo + 0.25
 	}
-	left, right := float64(panelLeft+forestLabel), width-150
+	left, right := float64(panelLeft+forestLabel), width-176
 	x := func(v float64) float64 { return left + (right-left)*(v-lo)/(hi-lo) }
 	p.text(panelLeft, y0+14, "start", "h", "Paired differences, in points, with 95 % intervals")
 	p.text(width-20, y0+14, "end", "s", "thick: over problems; thin: over seeds too")
