@@ -12,8 +12,15 @@ import (
 
 // update applies b, the sealed batch of step. If recorded is not nil, it does so with the plan and the choices of that result, and with no other.
 // Else the plan is the sealed one, with micro-batches divided that do not fit in memory; what is used is returned if it differs, for the result.
-// Nothing durable comes from a plan before the result that names it.
+// What is used is written (record.Computed) before anything that comes of it: a trainer that takes over between the weights of a step and its result computes
+// the same.
 func (h *Host) update(ctx context.Context, step int, b engine.Batch, recorded *record.Result) (engine.StepMetrics, *engine.Plan, error) {
+	if recorded == nil {
+		var err error
+		if recorded, err = h.computed(ctx, step); err != nil {
+			return engine.StepMetrics{}, nil, err
+		}
+	}
 	if err := h.bindChoices(ctx, step, recorded); err != nil {
 		return engine.StepMetrics{}, nil, err
 	}
@@ -56,6 +63,34 @@ func (h *Host) update(ctx context.Context, step int, b engine.Batch, recorded *r
 			Message: fmt.Sprintf("a micro-batch did not fit in memory; they have at most %d tokens from now on: %v", h.budget, err),
 		})
 	}
+}
+
+// computed returns how a step without a result was computed, as far as a result says it. It is nil if nothing of it was written.
+func (h *Host) computed(ctx context.Context, step int) (*record.Result, error) {
+	var c record.Computed
+	_, err := artifact.GetJSON(ctx, h.opts.Store, h.layout.Computed(step), &c)
+	if err == nil {
+		return &record.Result{Plan: c.Plan, Choices: c.Choices}, nil
+	}
+	if !fault.Is(err, fault.NotFound) {
+		return nil, err
+	}
+	there, err := h.opts.Store.Exists(ctx, h.layout.Weights(step))
+	if err != nil || !there {
+		return nil, err
+	}
+	return &record.Result{}, nil // of the sealed plan, without choices
+}
+
+// keepComputed writes how the step held was computed, where the sealed batch does not say it all. Idempotence: by its content.
+func (h *Host) keepComputed(ctx context.Context, step int) (record.Computed, error) {
+	c := record.Computed{Plan: h.last.plan}
+	var err error
+	if c.Choices, err = h.keepChoices(ctx); err != nil || c.Plan == nil && c.Choices == nil {
+		return c, err
+	}
+	_, err = artifact.PutJSON(ctx, h.opts.Store, h.layout.Computed(step), c)
+	return c, err
 }
 
 // bindChoices gives the trainer the choices of the result that is to be made again, or else of the step before, if they differ from its own.

@@ -230,3 +230,41 @@ func TestWithin_dividesInOrderAndLosesNothing(t *testing.T) {
 		t.Errorf("single sequences: %d, want 0", got)
 	}
 }
+
+// A trainer that dies between the weights of a step and its result leaves weights that cannot be replaced: whoever takes over computes the step in
+// the same way, on a device that would do it otherwise, or refuses.
+func TestUpdate_aStepWithoutResultIsComputedAgainTheSameWay(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		memory, speed           int // of the trainer that dies
+		memoryAfter, speedAfter int
+		refused                 bool
+	}{
+		"divided, then room":  {7, 0, 0, 0, false},
+		"room, then divided":  {0, 0, 7, 0, true},
+		"another choice":      {0, 1, 0, 2, false},
+		"divided and choices": {7, 1, 0, 2, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			one, _ := b.on(t, "one", tt.memory, tt.speed)
+			epoch := b.init(t, one)
+			b.store.fail[layout.Result(1)] = true
+			if _, err := one.Update(t.Context(), layout, 1, b.refs[1], epoch); !fault.Is(err, fault.Busy) {
+				t.Fatalf("with a full disk: %v, want Busy", err)
+			}
+			two, _ := b.on(t, "two", tt.memoryAfter, tt.speedAfter)
+			out, err := two.Update(t.Context(), layout, 1, b.refs[1], acquire(t, two))
+			if tt.refused {
+				if !fault.Is(err, fault.Exhausted) || fault.HintOf(err) == "" {
+					t.Errorf("got %v, want Exhausted with a hint", err)
+				}
+				return
+			}
+			if err != nil || (out.Plan != nil) != (tt.memory > 0) || (out.Choices != nil) != (tt.speed > 0) {
+				t.Errorf("plan %v, choices %v, %v; want those of the first trainer", out.Plan, out.Choices, err)
+			}
+		})
+	}
+}

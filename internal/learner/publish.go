@@ -19,6 +19,13 @@ const probeTokens = 32
 func (h *Host) publish(ctx context.Context, step int, ref artifact.Ref, epoch int) (res record.Result, err error) {
 	ctx, ended := span.Start(ctx, "write_version")
 	defer func() { ended(err) }()
+	if err := h.checkFence(ctx, h.layout, epoch); err != nil {
+		return record.Result{}, err
+	}
+	how, err := h.keepComputed(ctx, step)
+	if err != nil {
+		return record.Result{}, err
+	}
 	info, err := h.writeVersion(ctx, step, epoch)
 	if err != nil {
 		return record.Result{}, err
@@ -30,10 +37,7 @@ func (h *Host) publish(ctx context.Context, step int, ref artifact.Ref, epoch in
 	res = record.Result{
 		Step: step, BatchDigest: ref.Digest, StateDigest: state,
 		WeightsDigest: info.Digest, Weights: info.File, Metrics: h.last.metrics, Trainer: h.opts.Name, Replayed: h.last.replayed,
-		Plan: h.last.plan,
-	}
-	if res.Choices, err = h.keepChoices(ctx); err != nil {
-		return record.Result{}, err
+		Plan: how.Plan, Choices: how.Choices,
 	}
 	if err := record.CheckFinite(res); err != nil {
 		return record.Result{}, err

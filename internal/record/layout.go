@@ -61,6 +61,10 @@ func (l Layout) Batch(step int) string { return l.at("batches/%06d.json", step) 
 // Result is the result of a step.
 func (l Layout) Result(step int) string { return l.at("results/%06d.json", step) }
 
+// Computed says how the update of a step was computed (Computed), before anything that came of it is written. There is none where the sealed
+// batch says it all.
+func (l Layout) Computed(step int) string { return l.at("computed/%06d.json", step) }
+
 // Choices are those of a trainer (engine.Chooser), by their digest.
 func (l Layout) Choices(digest string) string { return l.at("choices/%s", digest) }
 

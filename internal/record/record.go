@@ -148,6 +148,12 @@ type Result struct {
 	Choices *artifact.Ref `json:"choices,omitempty"`
 }
 
+// Computed is what decides about the bits of an update besides its sealed batch; see the fields of Result. It is written once.
+type Computed struct {
+	Plan    *engine.Plan  `json:"plan,omitempty"`
+	Choices *artifact.Ref `json:"choices,omitempty"`
+}
+
 // BatchMetrics are the metrics of spec section 6 that the batch itself gives.
 type BatchMetrics struct {
 	RewardMean      *float64 `json:"reward_mean" doc:"mean reward of the batch's trajectories"`
