@@ -11,6 +11,7 @@ import (
 	"github.com/steadyrl/steady/internal/ledger"
 	"github.com/steadyrl/steady/internal/record"
 	"github.com/steadyrl/steady/internal/trajectory"
+	"github.com/steadyrl/steady/internal/transcript"
 )
 
 // item is one trajectory with everything that is known of it.
@@ -147,32 +148,11 @@ func flushed(ctx context.Context, c *Cache, l record.Layout, unit string) ([]*tr
 	if err != nil {
 		return nil, err
 	}
-	by := map[int]*trajectory.Trajectory{}
+	var names []string // sorted as the entries are
 	for _, e := range entries {
-		if !strings.HasSuffix(e.Name(), ".parquet") {
-			continue
-		}
-		data, _, err := c.Get(ctx, dir+"/"+e.Name())
-		if fault.Is(err, fault.NotFound) {
-			continue // finished meanwhile
-		}
-		if err != nil {
-			return nil, err
-		}
-		ts, err := trajectory.Decode(data)
-		if err != nil {
-			return nil, err
-		}
-		for _, t := range ts {
-			if old := by[t.Sample]; old == nil || old.End == "" {
-				by[t.Sample] = t
-			}
+		if strings.HasSuffix(e.Name(), ".parquet") {
+			names = append(names, dir+"/"+e.Name())
 		}
 	}
-	var out []*trajectory.Trajectory
-	for _, t := range by {
-		out = append(out, t)
-	}
-	slices.SortFunc(out, func(a, b *trajectory.Trajectory) int { return a.Sample - b.Sample })
-	return out, nil
+	return transcript.Newest(ctx, c, names)
 }

@@ -173,9 +173,15 @@ func (r *Run) flushed(ctx context.Context, unit string) ([]*trajectory.Trajector
 	if err != nil {
 		return nil, err
 	}
+	return Newest(ctx, r.store, names)
+}
+
+// Newest reads files of single samples of a unit, finished ones and flushes: of each sample the finished one, else the newest flush, by
+// sample. Names must be sorted; a file that is gone has been finished meanwhile. Errors: Corrupt, and the store's.
+func Newest(ctx context.Context, s artifact.Store, names []string) ([]*trajectory.Trajectory, error) {
 	bySample := map[int]*trajectory.Trajectory{}
 	for _, name := range names {
-		data, _, err := r.store.Get(ctx, name)
+		data, _, err := s.Get(ctx, name)
 		if fault.Is(err, fault.NotFound) {
 			continue // finished meanwhile
 		}
