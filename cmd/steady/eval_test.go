@@ -129,7 +129,7 @@ func TestEval_helpTeaches(t *testing.T) {
 func TestEval_sameFileAfterKills(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("runs programs")
+		t.Skip("runs programs; left out by -short")
 	}
 	const problems = 12
 	set, dir := demoProblems(t, problems), t.TempDir()
@@ -224,7 +224,7 @@ func tinyModel(t *testing.T) (string, *model.Weights) {
 func TestEval_overAnEndpoint(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("runs programs")
+		t.Skip("runs programs; left out by -short")
 	}
 	set := demoProblems(t, 2)
 	dir, w := tinyModel(t)
@@ -285,7 +285,7 @@ func TestEval_overAnEndpoint(t *testing.T) {
 func TestEval_otherDataSets(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("runs programs")
+		t.Skip("runs programs; left out by -short")
 	}
 	dir := t.TempDir()
 	tiny, w := tinyModel(t)

@@ -197,7 +197,7 @@ func TestJudge_examples(t *testing.T) {
 func TestJudge_goodCases(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("runs programs")
+		t.Skip("runs programs; left out by -short")
 	}
 	long := strings.Repeat("y", 11<<20)
 	lines := []string{
@@ -275,7 +275,7 @@ func judgeFile(t *testing.T, path string, args ...string) []printed {
 func TestJudge_suite(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("runs programs")
+		t.Skip("runs programs; left out by -short")
 	}
 	text, err := os.ReadFile(filepath.Join("..", "..", "internal", "judge", "testdata", "suite.jsonl"))
 	if err != nil {

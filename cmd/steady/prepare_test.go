@@ -74,7 +74,7 @@ func filesOf(t *testing.T, dir string) map[string]string {
 func TestDatasetPrepare_survivesKill(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("runs programs")
+		t.Skip("runs programs; left out by -short")
 	}
 	dir := t.TempDir()
 	additions(t, filepath.Join(dir, "a.parquet"), 48)
@@ -248,7 +248,7 @@ func lcbDir(t *testing.T, dir string) string {
 func TestDatasetPrepare_withoutLiveCodeBench(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("runs programs")
+		t.Skip("runs programs; left out by -short")
 	}
 	dir := t.TempDir()
 	additions(t, filepath.Join(dir, "a.parquet"), 5)

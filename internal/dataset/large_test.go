@@ -238,7 +238,7 @@ func alone(t testing.TB, path string, env ...string) (peak float64, cpu time.Dur
 func TestLargeShard_memoryIsBounded(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("writes a large file")
+		t.Skip("writes a large file; left out by -short")
 	}
 	dir := t.TempDir()
 	small, large := filepath.Join(dir, "small.parquet"), filepath.Join(dir, "large.parquet")
@@ -262,7 +262,7 @@ func TestLargeShard_memoryIsBounded(t *testing.T) {
 func TestLargeShard_wholePagesAreInMemoryOnce(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("writes large files")
+		t.Skip("writes large files; left out by -short")
 	}
 	const rows, cells = 400, 400 * rowBytes / 1_000_000 // MB
 	for name, write := range map[string]func(testing.TB, string, int, int){"dictionary": generateWhole[dictRow], "page": generateWhole[pageRow]} {

@@ -30,7 +30,7 @@ func burn(t *testing.T) {
 // its three seconds is among them; waiting, for a slot or for a core, is not charged.
 func TestSuite_underLoad(t *testing.T) { // not parallel: it would spoil the times of others
 	if testing.Short() {
-		t.Skip("keeps all cores busy")
+		t.Skip("keeps all cores busy; left out by -short")
 	}
 	var part []suiteCase
 	for i, c := range readSuite(t) {

@@ -20,7 +20,7 @@ import (
 func onlyLong(t *testing.T) {
 	t.Helper()
 	if os.Getenv("STEADY_CHAOS_FULL") == "" {
-		t.Skip("only with STEADY_CHAOS_FULL")
+		t.Skip("needs many minutes: make chaos runs it (STEADY_CHAOS_FULL)")
 	}
 }
 

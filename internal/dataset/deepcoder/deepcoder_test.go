@@ -298,7 +298,7 @@ func TestOpen_bounds(t *testing.T) {
 // parallel: it measures the heap.
 func TestOpen_memoryIsBounded(t *testing.T) {
 	if testing.Short() {
-		t.Skip("writes files of large cells")
+		t.Skip("writes files of large cells; left out by -short")
 	}
 	const cellSize, rows = 32 << 20, 2
 	type dictRow struct {
