@@ -368,7 +368,20 @@ func (c *Control) closeLedger(ctx context.Context, q contract.CloseLedgerRequest
 		return contract.Done{}, err
 	}
 	crashpoint.Here("control.end.after")
-	return contract.Done{}, nil
+	return contract.Done{}, c.tidyData(ctx, q.Layout())
+}
+
+// tidyData removes what late attempts to prepare the data of a run left. Idempotence: it removes what is there.
+func (c *Control) tidyData(ctx context.Context, l record.Layout) error {
+	var d record.Dataset
+	_, err := artifact.GetJSON(ctx, c.store(), l.Dataset(), &d)
+	if fault.Is(err, fault.NotFound) { // it ended before
+		return nil
+	}
+	if err == nil {
+		_, err = tidyDataset(ctx, c.store(), d.Key)
+	}
+	return err
 }
 
 // publish makes a version live: engines swap to it. Idempotence: by version; an older one changes nothing.

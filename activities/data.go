@@ -2,6 +2,7 @@ package activities
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -80,8 +81,18 @@ func (d *Data) plan(ctx context.Context, q contract.PlanDatasetRequest, b *Beat)
 	if res.Key, err = recipe.Key(inputs); err != nil {
 		return contract.PlanDatasetResult{}, err
 	}
-	res.Ready, err = d.Runs.Store.Exists(ctx, prepared(res.Key)+"/"+dataset.ManifestFile)
+	res.Ready, err = tidyDataset(ctx, d.Runs.Store, res.Key)
 	return res, err
+}
+
+// tidyDataset says whether a data set is ready, and removes the unfinished work on one that is: an attempt that was cut off and went on behind the one
+// that finished the set may have written there again.
+func tidyDataset(ctx context.Context, store artifact.Store, key string) (ready bool, err error) {
+	ready, err = store.Exists(ctx, prepared(key)+"/"+dataset.ManifestFile)
+	if err != nil || !ready {
+		return false, err
+	}
+	return true, store.Remove(ctx, unfinished(key))
 }
 
 // recipe is how the data of a run is prepared.
@@ -142,6 +153,13 @@ func (d *Data) shard(ctx context.Context, q contract.PrepareShardRequest, b *Bea
 	if _, err := artifact.GetJSON(ctx, d.Runs.Store, unfinished(q.Key)+"/"+dataset.ShardFile(q.Shard), &done); err == nil || !fault.Is(err, fault.NotFound) {
 		return contract.PrepareShardResult{Rows: done.Rows}, err
 	}
+	set, err := d.openSet(ctx, q.Key)
+	if err == nil && q.Shard < len(set.Manifest.Inputs) { // by another run, meanwhile
+		return contract.PrepareShardResult{Rows: set.Manifest.Inputs[q.Shard].Rows}, nil
+	}
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		return contract.PrepareShardResult{}, err
+	}
 	w, err := d.work(q.Key)
 	if err != nil {
 		return contract.PrepareShardResult{}, err
@@ -169,7 +187,9 @@ func (d *Data) shard(ctx context.Context, q contract.PrepareShardRequest, b *Bea
 	if err == nil {
 		err = d.share(ctx, q.Key, q.Shard, in)
 	}
-	return contract.PrepareShardResult{Rows: in.Rows}, err
+	// A late attempt, of which nobody waits for the result, is over as well; what it left is not.
+	_, left := tidyDataset(context.WithoutCancel(ctx), d.Runs.Store, q.Key)
+	return contract.PrepareShardResult{Rows: in.Rows}, errors.Join(err, left)
 }
 
 // share puts a finished shard into the store, where it lies already if the store is one of files. Its record comes last.
@@ -221,7 +241,7 @@ func (d *Data) finish(ctx context.Context, q contract.FinishDatasetRequest, _ *B
 		return contract.DatasetResult{}, err
 	}
 	// Also that of an attempt that was killed behind the data set's appearance.
-	if err := d.Runs.Store.Remove(ctx, unfinished(q.Key)); err != nil {
+	if _, err := tidyDataset(ctx, d.Runs.Store, q.Key); err != nil {
 		return contract.DatasetResult{}, err
 	}
 	crashpoint.Here("data.work.after")
