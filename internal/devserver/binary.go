@@ -35,12 +35,15 @@ const binaryHint = "name the temporal program with --temporal, or leave the flag
 var versionText = regexp.MustCompile(`temporal version (\S+) \(Server (\S+?),? UI (\S+)\)`)
 
 // Inspect runs "path --version" and reads the answer. Errors: NotFound, Invalid if it is not the temporal command
-// line or older than 1.5.1.
+// line or older than 1.5.1, and the context's.
 func Inspect(ctx context.Context, path string) (Binary, error) {
 	const op = "devserver.Inspect"
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	limited, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, path, "--version").CombinedOutput()
+	out, err := exec.CommandContext(limited, path, "--version").CombinedOutput()
+	if err != nil && ctx.Err() != nil { // killed, as nobody waits for it: no fault of the program
+		return Binary{}, ctx.Err()
+	}
 	if err != nil {
 		kind := fault.Invalid
 		if _, statErr := exec.LookPath(path); statErr != nil {

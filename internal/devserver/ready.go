@@ -100,6 +100,9 @@ func (s *Server) setUp(ctx context.Context) error {
 func (s *Server) admin(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, s.options.Binary.Path, append(args, "--address", s.Address(), "--disable-config-file", "--disable-config-env")...)
 	out, err := cmd.Output()
+	if err != nil && ctx.Err() != nil { // killed, as nobody waits for it
+		return nil, ctx.Err()
+	}
 	if err != nil {
 		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 			err = fmt.Errorf("%w: %s", err, lastLine(exit.Stderr))

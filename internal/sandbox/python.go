@@ -52,11 +52,14 @@ func (v version) crippled() bool { return v[0] == 3 && v[1] == 12 && v[2] < 3 }
 
 // FindPython examines the interpreter at path, or, if path is empty, chooses one: a 3.12.3 to 3.12.x if one is found,
 // else any python3 from 3.9 on with Warning set. Scripts in front of an interpreter are looked through.
-// Errors: Invalid if path is not a usable interpreter, Infrastructure if none is found.
+// Errors: Invalid if path is not a usable interpreter, Infrastructure if none is found, and the context's.
 func FindPython(ctx context.Context, path string) (Python, error) {
 	const op = "sandbox.FindPython"
 	if path != "" {
 		p, err := probe(ctx, path)
+		if err != nil && ctx.Err() != nil {
+			return Python{}, err
+		}
 		if err != nil {
 			return Python{}, fault.New(fault.Invalid, op, "%s: %w", path, err).WithHint("%s", pythonHint)
 		}
@@ -89,6 +92,9 @@ func FindPython(ctx context.Context, path string) (Python, error) {
 		return Python{}, fault.New(fault.Infrastructure, op, "no python3 from 3.9 on was found").WithHint("%s", pythonHint)
 	}
 	p, err := probe(ctx, best)
+	if err != nil && ctx.Err() != nil {
+		return Python{}, err
+	}
 	if err != nil {
 		return Python{}, fault.New(fault.Infrastructure, op, "%s: %w", best, err).WithHint("%s", pythonHint)
 	}
@@ -96,12 +102,15 @@ func FindPython(ctx context.Context, path string) (Python, error) {
 }
 
 func python(ctx context.Context, path, code string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	limited, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	var stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, path, "-I", "-c", code)
+	cmd := exec.CommandContext(limited, path, "-I", "-c", code)
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
+	if err != nil && ctx.Err() != nil { // killed, as nobody waits for it: no fault of the interpreter
+		return nil, ctx.Err()
+	}
 	if err != nil {
 		err = fmt.Errorf("does not run: %w", err)
 		if text := bytes.TrimSpace(stderr.Bytes()); len(text) > 0 {

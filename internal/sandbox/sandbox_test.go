@@ -3,12 +3,14 @@ package sandbox_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -201,6 +203,38 @@ func TestFindPython_explicit(t *testing.T) {
 	for _, path := range []string{"/nonexistent/python3", "/bin/ls", "/"} {
 		if _, err := sandbox.FindPython(t.Context(), path); !fault.Is(err, fault.Invalid) {
 			t.Errorf("FindPython(%q) = %v, want kind Invalid", path, err)
+		}
+	}
+}
+
+// Who is interrupted while an interpreter answers hears of the interrupt and not of a bad interpreter.
+func TestFindPython_interrupted(t *testing.T) {
+	t.Parallel()
+	for _, question := range []string{"version", "description"} {
+		dir := t.TempDir()
+		pipe := filepath.Join(dir, "pipe")
+		if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		script := "exec cat " + pipe
+		if question == "description" {
+			script = `case "$3" in *"print(\"%d.%d.%d\""*) echo 3.12.4; exit;; esac; ` + script
+		}
+		path := testutil.WriteScript(t, dir, "python3", script)
+		ctx, cancel := context.WithCancel(t.Context())
+		end := make(chan struct{})
+		go func() {
+			f, err := os.OpenFile(pipe, os.O_WRONLY, 0) // waits until it is asked
+			cancel()
+			<-end
+			if err == nil {
+				_ = f.Close() // nothing was written
+			}
+		}()
+		_, err := sandbox.FindPython(ctx, path)
+		close(end)
+		if !errors.Is(err, context.Canceled) || fault.Is(err, fault.Invalid) {
+			t.Errorf("interrupted at its %s: %v, want that it was canceled", question, err)
 		}
 	}
 }
