@@ -229,6 +229,8 @@ func gather(ctx context.Context, s artifact.Store, cfg *config.Config, r *record
 		return err
 	}
 	r.ConfigDigest = all[0].ConfigDigest
+	var trail record.Trail
+	var of record.Layout // the lineage of trail
 	for step := 0; step <= cfg.Run.Steps; step++ {
 		l := lineageOf(all, r.Run, step)
 		if step%cfg.Run.ValidateEvery == 0 || step == cfg.Run.Steps {
@@ -250,12 +252,21 @@ func gather(ctx context.Context, s artifact.Store, cfg *config.Config, r *record
 		}
 		var batch record.Sealed
 		var res record.Result
-		if _, err := artifact.GetJSON(ctx, s, l.Batch(step), &batch); fault.Is(err, fault.NotFound) {
+		ref, err := artifact.GetJSON(ctx, s, l.Batch(step), &batch)
+		if fault.Is(err, fault.NotFound) {
 			continue
 		} else if err != nil {
 			return err
 		}
-		if _, err := artifact.GetJSON(ctx, s, l.Result(step), &res); err != nil && !fault.Is(err, fault.NotFound) {
+		if l != of {
+			trail, of = record.Trail{}, l
+		}
+		trail.Batch(step, ref)
+		if ref, seal, err := artifact.GetSealed(ctx, s, l.Result(step), &res); err == nil {
+			if err := trail.Result(ref.Name, step, res, seal); err != nil {
+				return err
+			}
+		} else if !fault.Is(err, fault.NotFound) {
 			return err
 		}
 		b, m := batch.Rollout, res.Metrics

@@ -13,6 +13,7 @@ import (
 	"github.com/steadyrl/steady/internal/contract"
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/record"
+	"github.com/steadyrl/steady/internal/record/recordtest"
 )
 
 // A study of two arms with two seeds, two steps each.
@@ -60,8 +61,8 @@ func train(t *testing.T, s artifact.Store, run string, solved int) {
 	}
 	for step := 1; step <= 2; step++ {
 		x := float64(step)
-		putJSON(t, s, l.Batch(step), record.Sealed{Step: step, Rollout: record.BatchMetrics{RewardMean: &x, ResponseTokens: &x}})
-		putJSON(t, s, l.Result(step), record.Result{Step: step, StateDigest: fmt.Sprint("d", step), Metrics: record.UpdateMetrics{GradNorm: &x}})
+		b := record.Sealed{Step: step, Rollout: record.BatchMetrics{RewardMean: &x, ResponseTokens: &x}}
+		recordtest.PutStep(t, s, l, b, record.Result{StateDigest: fmt.Sprint("d", step), Metrics: record.UpdateMetrics{GradNorm: &x}})
 	}
 }
 

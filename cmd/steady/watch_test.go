@@ -17,6 +17,7 @@ import (
 	"github.com/steadyrl/steady/internal/artifact"
 	"github.com/steadyrl/steady/internal/live"
 	"github.com/steadyrl/steady/internal/record"
+	"github.com/steadyrl/steady/internal/record/recordtest"
 	"github.com/steadyrl/steady/internal/testutil"
 )
 
@@ -54,10 +55,10 @@ func (w *watched) start(done int) {
 }
 
 func (w *watched) step(n int) {
-	w.put(w.l.Batch(n), record.Sealed{Step: n, Rollout: record.BatchMetrics{RewardMean: record.Num(0.5), LagMean: record.Num(1)}})
 	w.put(w.l.WeightsInfo(n), record.Version{Version: n})
 	w.put(w.l.Ledger(n), record.Ledger{Step: n, Submitted: []record.Submitted{{N: n - 1, Problem: n, Tag: n}}, Trained: []int{n - 1}, NextGroup: n, Cursor: record.Cursor{Next: n}})
-	w.put(w.l.Result(n), record.Result{Step: n, Metrics: record.UpdateMetrics{TrainRate: record.Num(9000)}})
+	b := record.Sealed{Step: n, Rollout: record.BatchMetrics{RewardMean: record.Num(0.5), LagMean: record.Num(1)}}
+	recordtest.PutStep(w.t, w.s, w.l, b, record.Result{Metrics: record.UpdateMetrics{TrainRate: record.Num(9000)}})
 }
 
 // end leaves what a run leaves that was exported, or was not.

@@ -78,34 +78,47 @@ func Fetch(ctx context.Context, s Store, ref Ref) ([]byte, error) {
 	return data, nil
 }
 
-// PutJSON writes v as indented JSON.
+// PutJSON writes v as indented JSON with a seal. An object of an older build, the same without a seal, is as good.
 func PutJSON(ctx context.Context, s Store, name string, v any) (Ref, error) {
 	data, err := encode(name, v)
 	if err != nil {
 		return Ref{}, err
 	}
-	return s.Put(ctx, name, data)
+	ref, err := s.Put(ctx, name, Seal(data))
+	if !fault.Is(err, fault.Stale) {
+		return ref, err
+	}
+	if _, old, gerr := s.Get(ctx, name); gerr == nil && old.Digest == Digest(data) {
+		return s.Put(ctx, name, data)
+	}
+	return ref, err
 }
 
-// ReplaceJSON replaces an object by v as indented JSON.
+// ReplaceJSON replaces an object by v as indented JSON with a seal.
 func ReplaceJSON(ctx context.Context, s Store, name string, v any) (Ref, error) {
 	data, err := encode(name, v)
 	if err != nil {
 		return Ref{}, err
 	}
-	return s.Replace(ctx, name, data)
+	return s.Replace(ctx, name, Seal(data))
 }
 
-// GetJSON reads an object into v. Bytes that are not JSON of v's shape are Corrupt.
+// GetJSON reads an object into v. Bytes that are not JSON of v's shape, or not those that were sealed, are Corrupt.
 func GetJSON(ctx context.Context, s Store, name string, v any) (Ref, error) {
+	ref, _, err := GetSealed(ctx, s, name, v)
+	return ref, err
+}
+
+// GetSealed is GetJSON, and returns the seal: empty for an object of a build that wrote none.
+func GetSealed(ctx context.Context, s Store, name string, v any) (ref Ref, seal string, err error) {
 	data, ref, err := s.Get(ctx, name)
 	if err != nil {
-		return Ref{}, err
+		return Ref{}, "", err
 	}
-	if err := json.Unmarshal(data, v); err != nil {
-		return Ref{}, unreadable("artifact.GetJSON", name, err)
+	if seal, err = Decode(name, data, v); err != nil {
+		return Ref{}, "", err
 	}
-	return ref, nil
+	return ref, seal, nil
 }
 
 // FetchJSON reads and verifies ref into v.
@@ -114,15 +127,8 @@ func FetchJSON(ctx context.Context, s Store, ref Ref, v any) error {
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(data, v); err != nil {
-		return unreadable("artifact.FetchJSON", ref.Name, err)
-	}
-	return nil
-}
-
-func unreadable(op, name string, err error) error {
-	return fault.New(fault.Corrupt, op, "%s is damaged: %w", name, err).
-		WithHint("restore the file from a copy of the store, or start another run")
+	_, err = Decode(ref.Name, data, v)
+	return err
 }
 
 func encode(name string, v any) ([]byte, error) {

@@ -5,5 +5,6 @@
 // exception are explicit (Replace for pointers, Remove for retention). A Ref names an object with its
 // digest and is the only form in which bulk data passes through Temporal. The file store writes to a
 // temporary file, syncs it, links it to its name and syncs the directory, so a crash at any moment leaves
-// either nothing or the whole object. The package may import internal/fault only.
+// either nothing or the whole object. A JSON document ends with a seal over its content, which every reader verifies (see
+// Decode). The package may import internal/fault only.
 package artifact

@@ -21,6 +21,7 @@ import (
 	"github.com/steadyrl/steady/internal/learner"
 	"github.com/steadyrl/steady/internal/model"
 	"github.com/steadyrl/steady/internal/record"
+	"github.com/steadyrl/steady/internal/record/recordtest"
 	"github.com/steadyrl/steady/internal/rl"
 	"github.com/steadyrl/steady/internal/trajectory"
 	"github.com/steadyrl/steady/internal/weights"
@@ -266,6 +267,63 @@ func TestUpdate_publishesTheWeightsOfTheState(t *testing.T) {
 	// Version 0 was published by Init with another probe.
 	if _, err := artifact.GetJSON(t.Context(), b.store, layout.WeightsInfo(0), &info); err != nil || info.Digest == out.WeightsDigest {
 		t.Errorf("version 0: %v, digest %.12s; want another one than version 1", err, info.Digest)
+	}
+}
+
+// Every result names the seal of the one before, whatever process wrote it, and a step that is made again changes nothing.
+func TestUpdate_resultsFollowEachOther(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	h := b.host(t, "a")
+	epoch := b.init(t, h)
+	b.update(t, h, 1, epoch)
+	b.store.fail[layout.Result(2)] = true // the state is held, the result is not there
+	if _, err := h.Update(t.Context(), layout, 2, b.refs[2], epoch); !fault.Is(err, fault.Busy) {
+		t.Fatalf("Update on a full disk: %v", err)
+	}
+	b.update(t, h, 2, epoch)
+	other := b.host(t, "b")
+	epoch = acquire(t, other)
+	b.update(t, other, 3, epoch)
+	b.update(t, other, 3, epoch)
+	var trail record.Trail
+	before := ""
+	for step := 1; step <= 3; step++ {
+		var r record.Result
+		ref, seal, err := artifact.GetSealed(t.Context(), b.store, layout.Result(step), &r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		trail.Batch(step, b.refs[step])
+		if err := trail.Result(ref.Name, step, r, seal); err != nil || seal == "" || r.Previous != before {
+			t.Errorf("step %d: %v, seal %q, previous %q, want %q", step, err, seal, r.Previous, before)
+		}
+		before = seal
+	}
+}
+
+// A result whose number was changed is not taken for what was computed; training, which does not need its numbers, goes on and says so.
+func TestUpdate_changedResult(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	h := b.host(t, "a")
+	epoch := b.init(t, h)
+	b.update(t, h, 1, epoch)
+	if !recordtest.ChangeNumber(t, b.store, layout.Result(1)) {
+		t.Fatal("the result has no number")
+	}
+	if _, err := h.Update(t.Context(), layout, 1, b.refs[1], epoch); !fault.Is(err, fault.Corrupt) || !strings.Contains(err.Error(), layout.Result(1)) {
+		t.Errorf("the changed step: %v, want Corrupt with the name", err)
+	}
+	if out := b.update(t, h, 2, epoch); out.Previous != "" || !slices.Equal(b.kinds(), []string{string(fault.Corrupt)}) {
+		t.Errorf("the step after follows %q, events %v", out.Previous, b.kinds())
+	}
+	if out := b.update(t, h, 3, epoch); out.Previous == "" {
+		t.Error("the third step does not follow the second")
+	}
+	other := b.host(t, "b") // which replays
+	if _, err := other.Update(t.Context(), layout, 3, b.refs[3], acquire(t, other)); !fault.Is(err, fault.Corrupt) {
+		t.Errorf("a replay with the changed result: %v, want Corrupt", err)
 	}
 }
 

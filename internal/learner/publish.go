@@ -39,6 +39,9 @@ func (h *Host) publish(ctx context.Context, step int, ref artifact.Ref, epoch in
 		WeightsDigest: info.Digest, Weights: info.File, Metrics: h.last.metrics, Trainer: h.opts.Name, Replayed: h.last.replayed,
 		Plan: how.Plan, Choices: how.Choices,
 	}
+	if res.Previous, err = h.sealBefore(ctx, step); err != nil {
+		return record.Result{}, err
+	}
 	if err := record.CheckFinite(res); err != nil {
 		return record.Result{}, err
 	}
@@ -51,6 +54,20 @@ func (h *Host) publish(ctx context.Context, step int, ref artifact.Ref, epoch in
 	}
 	crashpoint.Here("trainer.result.after")
 	return res, nil
+}
+
+// sealBefore returns the seal of the result of the step before. A damaged one does not stop the training, which does not need its numbers: the
+// new result then follows none, and an event says so.
+func (h *Host) sealBefore(ctx context.Context, step int) (string, error) {
+	_, seal, err := artifact.GetSealed(ctx, h.opts.Store, h.layout.Result(step-1), nil)
+	switch {
+	case fault.Is(err, fault.NotFound):
+		return "", nil
+	case fault.Is(err, fault.Corrupt):
+		h.opts.Note(ctx, h.layout, record.Event{Kind: string(fault.Corrupt), Where: h.opts.Name, Step: step - 1, Message: err.Error()})
+		return "", nil
+	}
+	return seal, err
 }
 
 // writeVersion writes the published weights of the state held, with the probe.

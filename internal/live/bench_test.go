@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/steadyrl/steady/internal/record"
+	"github.com/steadyrl/steady/internal/record/recordtest"
 	"github.com/steadyrl/steady/internal/trajectory"
 )
 
@@ -54,10 +55,9 @@ func (f *fixture) largeStep(step, groups int, data []byte, ts []*trajectory.Traj
 		led.Submitted = append(led.Submitted, record.Submitted{N: n, Problem: n, Tag: step})
 		led.Trained, led.TrainedTokens = append(led.Trained, n), append(led.TrainedTokens, 600)
 	}
-	f.json(f.l.Batch(step), b)
 	f.json(f.l.Ledger(step), led)
 	f.json(f.l.WeightsInfo(step), record.Version{Version: step})
-	f.json(f.l.Result(step), record.Result{Step: step, Metrics: record.UpdateMetrics{Loss: record.Num(-0.01), GradNorm: record.Num(0.5)}})
+	recordtest.PutStep(f.tb, f.store(), f.l, b, record.Result{Metrics: record.UpdateMetrics{Loss: record.Num(-0.01), GradNorm: record.Num(0.5)}})
 	f.stamp(f.l.Result(step), step)
 }
 

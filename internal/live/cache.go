@@ -3,7 +3,6 @@ package live
 import (
 	"container/list"
 	"context"
-	"encoding/json"
 	"io"
 	"io/fs"
 	"os"
@@ -157,9 +156,8 @@ func read[T any](ctx context.Context, c *Cache, name string) (*T, error) {
 		return v, nil
 	}
 	v = new(T)
-	if err := json.Unmarshal(e.data, v); err != nil {
-		return nil, fault.New(fault.Corrupt, "live.read", "%s is damaged: %w", name, err).
-			WithHint("restore the file from a copy of the store, or start another run")
+	if _, err := artifact.Decode(name, e.data, v); err != nil {
+		return nil, err
 	}
 	c.mu.Lock()
 	e.value = v

@@ -17,6 +17,7 @@ import (
 	"github.com/steadyrl/steady/internal/demo"
 	"github.com/steadyrl/steady/internal/engine"
 	"github.com/steadyrl/steady/internal/record"
+	"github.com/steadyrl/steady/internal/record/recordtest"
 	"github.com/steadyrl/steady/internal/tokenizer"
 	"github.com/steadyrl/steady/internal/trajectory"
 )
@@ -62,11 +63,11 @@ func (f *fixture) put(name string, data []byte) artifact.Ref {
 
 func (f *fixture) json(name string, v any) artifact.Ref {
 	f.tb.Helper()
-	data, err := json.Marshal(v)
+	data, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		f.tb.Fatal(err)
 	}
-	return f.put(name, data)
+	return f.put(name, artifact.Seal(append(data, '\n')))
 }
 
 // start leaves what a run has when it begins.
@@ -209,11 +210,10 @@ func (f *fixture) step(step int) {
 	}
 	x := float64(step) / 10
 	b.Rollout = record.BatchMetrics{RewardMean: record.Num(0.4 + x/4), LagMean: record.Num(1.5), LagMax: record.Num(2), RolloutRate: record.Num(5200), Drops: record.Num(float64(step % 2))}
-	f.json(f.l.Batch(step), b)
 	f.json(f.l.WeightsInfo(step), record.Version{Version: step, Digest: artifact.Digest([]byte("w"))})
 	f.json(f.l.Ledger(step), led)
-	f.json(f.l.Result(step), record.Result{
-		Step: step, WeightsDigest: artifact.Digest(fmt.Append(nil, "w", step)), StateDigest: artifact.Digest(fmt.Append(nil, "s", step)), Trainer: "host-a, epoch 1",
+	recordtest.PutStep(f.tb, f.store(), f.l, b, record.Result{
+		WeightsDigest: artifact.Digest(fmt.Append(nil, "w", step)), StateDigest: artifact.Digest(fmt.Append(nil, "s", step)), Trainer: "host-a, epoch 1",
 		Metrics: record.UpdateMetrics{Loss: record.Num(-0.02 * x), GradNorm: record.Num(0.9 - x/3), Entropy: record.Num(0.6), TrainRate: record.Num(9000), Seconds: record.Num(0.9)},
 	})
 	f.stamp(f.l.Result(step), step)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/record"
+	"github.com/steadyrl/steady/internal/record/recordtest"
 )
 
 // addresses are all kinds of pages of the run "alpha" beside a run "beta".
@@ -382,6 +383,20 @@ func TestPages_sayWhatIsDamaged(t *testing.T) {
 	if w := get(s, "/runs/alpha/groups/2/0"); w.Code != http.StatusInternalServerError || !strings.Contains(w.Body.String(), "verdicts.json") {
 		t.Errorf("status %d", w.Code)
 	}
+}
+
+// A record with another number than was written is told as a damaged one is.
+func TestPages_sayWhatWasChanged(t *testing.T) {
+	t.Parallel()
+	f, _ := two(t)
+	for _, name := range []string{f.l.Validation("000000"), f.l.Result(1)} {
+		if !recordtest.ChangeNumber(t, f.store(), name) {
+			t.Fatalf("%s has no number", name)
+		}
+	}
+	s := f.serve()
+	want(t, s, "/", "was changed after it was written", "validation/000000.json", ">beta</a>")
+	want(t, s, "/runs/alpha/", "results/000001.json", "validation/000000.json")
 }
 
 func TestCache_onlyReadsAndStaysSmall(t *testing.T) {

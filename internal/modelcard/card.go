@@ -437,6 +437,9 @@ func (c *card) limits() {
 	if len(c.damaged) > 0 {
 		c.line("- Records of the run are damaged, and what this page says of them is incomplete: %s.", strings.Join(c.damaged, ", "))
 	}
+	if c.unsealed > 0 {
+		c.line("- %d of the %d records of the run that this page was made from carry no seal: an older build wrote them, or the seals were removed.", c.unsealed, c.read)
+	}
 	c.line("- Run generated programs in a sandbox.\n")
 }
 

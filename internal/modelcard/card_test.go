@@ -18,6 +18,7 @@ import (
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/modelcard"
 	"github.com/steadyrl/steady/internal/record"
+	"github.com/steadyrl/steady/internal/record/recordtest"
 	"github.com/steadyrl/steady/internal/rl"
 )
 
@@ -72,6 +73,16 @@ func (m made) card() string {
 	return string(card)
 }
 
+// config writes the configuration and the record of the run that names it.
+func (m made) config(text string) {
+	m.t.Helper()
+	m.text(m.l.ConfigFile(), text)
+	m.put(m.l.LineageFile(), record.Run{
+		Run: "r1", Lineage: "l0", Owner: "o", ConfigDigest: artifact.Digest([]byte(text)), Recipe: "sc-taco-2gpu", Steady: "v1 abc", Engine: "cuda",
+		BaseModel: "/disk/someone/models/Qwen3-4B", Started: "2026-01-02T03:04:05Z",
+	})
+}
+
 // newMade has the record of the run and its configuration, no more.
 func newMade(t *testing.T) made {
 	t.Helper()
@@ -80,11 +91,7 @@ func newMade(t *testing.T) made {
 		t.Fatal(err)
 	}
 	m := made{t: t, store: store, l: record.Layout{Run: "r1", Lineage: "l0"}, base: t.TempDir()}
-	m.put(m.l.LineageFile(), record.Run{
-		Run: "r1", Lineage: "l0", Owner: "o", ConfigDigest: "cfg", Recipe: "sc-taco-2gpu", Steady: "v1 abc", Engine: "cuda", BaseModel: "/disk/someone/models/Qwen3-4B",
-		Started: "2026-01-02T03:04:05Z",
-	})
-	m.text(m.l.ConfigFile(), configText)
+	m.config(configText)
 	return m
 }
 
@@ -116,11 +123,11 @@ func whole(t *testing.T) made {
 	m.put(m.l.Validation("export"), record.Validation{Name: "export", Version: 2, Source: "export", Problems: 2})
 	m.put(m.l.WeightsInfo(0), record.Version{Digest: "start"})
 	for step := 1; step <= 2; step++ {
-		m.put(m.l.Batch(step), record.Sealed{
+		b := record.Sealed{
 			Step: step, Samples: []record.Sample{{Group: step, Sampled: 100}, {Group: step, Index: 1, Sampled: 50}}, Optim: rl.AdamW{LearningRate: 1e-6 * float64(step)},
 			Rollout: record.BatchMetrics{RewardMean: num(0.25 * float64(step)), LagMean: num(1), LagMax: num(float64(step)), LengthCutShare: num(0.5)},
-		})
-		m.put(m.l.Result(step), record.Result{Step: step, WeightsDigest: fmt.Sprint("w", step), StateDigest: fmt.Sprint("s", step), BatchDigest: fmt.Sprint("b", step), Metrics: record.UpdateMetrics{LogProbGap: num(0.01)}})
+		}
+		recordtest.PutStep(t, m.store, m.l, b, record.Result{WeightsDigest: fmt.Sprint("w", step), StateDigest: fmt.Sprint("s", step), Metrics: record.UpdateMetrics{LogProbGap: num(0.01)}})
 	}
 	m.put(m.l.Ledger(1), record.Ledger{Step: 1, Submitted: []record.Submitted{{}, {N: 1, Problem: 1}}, Trained: []int{0}, NextGroup: 2})
 	m.put(m.l.Ledger(2), record.Ledger{
@@ -225,19 +232,25 @@ func TestMake_saysWhatIsMissingOrDamaged(t *testing.T) {
 		want []string
 		not  []string
 	}{
-		"nothing but the run":   {func(m made) { *m.store = *newMade(m.t).store }, []string{"No validation is recorded", "manifest of the data set is not recorded", "ledger is not recorded", "No failure or recovery"}, []string{"NaN", "balances"}},
-		"a damaged event":       {func(m made) { m.text(m.l.Event("a"), "{") }, []string{"Records of the run are damaged", "events and workers"}, nil},
-		"a damaged batch":       {func(m made) { m.text(m.l.Batch(2), "[]") }, []string{"batches and results"}, nil},
-		"a damaged validation":  {func(m made) { m.text(m.l.Validation("000002"), "x") }, []string{"damaged", "validations"}, nil},
-		"another model":         {func(m made) { m.baseFile("config.json", strings.Replace(modelText, "2560", "2048", 1)) }, []string{"Qwen3-4B"}, []string{"base_model:"}},
-		"another licence":       {func(m made) { m.baseFile("LICENSE", "Terms of a company") }, []string{"license: other"}, []string{"apache"}},
-		"other data":            {func(m made) { m.text(m.l.ConfigFile(), strings.ReplaceAll(configText, "/TACO/", "/mine/")) }, []string{"type: steady-generated"}, []string{"BAAI"}},
-		"replay had other bits": {func(m made) { m.put(m.l.Event("c"), record.Event{Kind: record.ReplayMismatch}) }, []string{"cannot be reproduced bit for bit"}, nil},
-		"a trained group twice": {func(m made) { m.put(m.l.Ledger(2), record.Ledger{Step: 2, Trained: []int{0}, NextGroup: 2}) }, []string{"does NOT balance"}, []string{"the ledger balances"}},
+		"nothing but the run":     {func(m made) { *m.store = *newMade(m.t).store }, []string{"No validation is recorded", "manifest of the data set is not recorded", "ledger is not recorded", "No failure or recovery"}, []string{"NaN", "balances"}},
+		"a damaged event":         {func(m made) { m.text(m.l.Event("a"), "{") }, []string{"Records of the run are damaged", "events and workers"}, nil},
+		"a record without a seal": {func(m made) { m.text(m.l.Validation("000002"), `{"name":"000002","version":2,"source":"published"}`) }, []string{"- 1 of the ", "carry no seal"}, []string{"are damaged"}},
+		"a damaged batch":         {func(m made) { m.text(m.l.Batch(2), "[]") }, []string{"batches and results"}, nil},
+		"a damaged validation":    {func(m made) { m.text(m.l.Validation("000002"), "x") }, []string{"damaged", "validations"}, nil},
+		"another model":           {func(m made) { m.baseFile("config.json", strings.Replace(modelText, "2560", "2048", 1)) }, []string{"Qwen3-4B"}, []string{"base_model:"}},
+		"another licence":         {func(m made) { m.baseFile("LICENSE", "Terms of a company") }, []string{"license: other"}, []string{"apache"}},
+		"other data":              {func(m made) { m.config(strings.ReplaceAll(configText, "/TACO/", "/mine/")) }, []string{"type: steady-generated"}, []string{"BAAI"}},
+		"replay had other bits":   {func(m made) { m.put(m.l.Event("c"), record.Event{Kind: record.ReplayMismatch}) }, []string{"cannot be reproduced bit for bit"}, nil},
+		"a trained group twice":   {func(m made) { m.put(m.l.Ledger(2), record.Ledger{Step: 2, Trained: []int{0}, NextGroup: 2}) }, []string{"does NOT balance"}, []string{"the ledger balances"}},
 		"an update was divided": {func(m made) {
-			m.put(m.l.Result(2), record.Result{Step: 2, Plan: &engine.Plan{MicroBatches: [][]int{{0}, {1}}}})
+			var r record.Result
+			if _, err := artifact.GetJSON(m.t.Context(), m.store, m.l.Result(2), &r); err != nil {
+				m.t.Fatal(err)
+			}
+			r.Plan = &engine.Plan{MicroBatches: [][]int{{0}, {1}}}
+			m.put(m.l.Result(2), r)
 		}, []string{"1 updates ran out of memory and were divided"}, nil},
-		"stopped early": {func(m made) { m.text(m.l.ConfigFile(), strings.Replace(configText, `"steps":2`, `"steps":9`, 1)) }, []string{"planned for 9 steps and ended after step 2"}, nil},
+		"stopped early": {func(m made) { m.config(strings.Replace(configText, `"steps":2`, `"steps":9`, 1)) }, []string{"planned for 9 steps and ended after step 2"}, nil},
 		"no exclusions": {func(m made) { m.put("datasets/k/"+dataset.ManifestFile, dataset.Manifest{Rows: 1}) }, []string{"No list of excluded problems was given"}, nil},
 	} {
 		m := whole(t)
@@ -253,6 +266,40 @@ func TestMake_saysWhatIsMissingOrDamaged(t *testing.T) {
 				t.Errorf("%s: the card has %q:\n%s", name, not, card)
 			}
 		}
+	}
+}
+
+// A card says when a record that it is made from was changed; it claims nothing of those that it could not read.
+func TestMake_changedNumberIsNoticed(t *testing.T) {
+	t.Parallel()
+	m := whole(t)
+	names, err := m.store.List(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := 0
+	for _, name := range names {
+		data, _, err := m.store.Get(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !recordtest.ChangeNumber(t, m.store, name) {
+			continue
+		}
+		changed++
+		card, err := modelcard.Make(t.Context(), m.store, m.l, 2, m.base)
+		if err == nil && !strings.Contains(string(card), "Records of the run are damaged") || err != nil && !fault.Is(err, fault.Corrupt) {
+			t.Errorf("%s: %v, the card does not say so", name, err)
+		}
+		if _, err := m.store.Replace(t.Context(), name, data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if changed < 12 {
+		t.Errorf("only %d records were changed", changed)
+	}
+	if card := m.card(); strings.Contains(card, "damaged") || strings.Contains(card, "no seal") {
+		t.Errorf("as it was again:\n%s", card)
 	}
 }
 

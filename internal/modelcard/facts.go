@@ -41,6 +41,20 @@ type facts struct {
 	license  string         // of the hub's list
 	notice   string         // what the licence is taken from
 	damaged  []string       // kinds of records of which one cannot be read
+	read     int            // records of the lineage
+	unsealed int            // those of them without a seal
+}
+
+// get reads a record of the lineage into v.
+func (f *facts) get(ctx context.Context, s artifact.Store, name string, v any) (ref artifact.Ref, seal string, err error) {
+	ref, seal, err = artifact.GetSealed(ctx, s, name, v)
+	if err == nil {
+		f.read++
+		if seal == "" {
+			f.unsealed++
+		}
+	}
+	return ref, seal, err
 }
 
 type setting struct{ key, value string }
@@ -65,7 +79,7 @@ func optional(err error) error {
 // gather reads the records of a lineage up to a step. base is the directory of the base model's files.
 func gather(ctx context.Context, s artifact.Store, l record.Layout, step int, base string) (*facts, error) {
 	f := &facts{layout: l, step: step, events: map[string]int{}, values: map[string]string{}}
-	if _, err := artifact.GetJSON(ctx, s, l.LineageFile(), &f.run); err != nil {
+	if _, _, err := f.get(ctx, s, l.LineageFile(), &f.run); err != nil {
 		return nil, err
 	}
 	if err := f.config(ctx, s); err != nil {
@@ -97,6 +111,10 @@ func (f *facts) config(ctx context.Context, s artifact.Store) error {
 	data, _, err := s.Get(ctx, f.layout.ConfigFile())
 	if err != nil {
 		return err
+	}
+	if f.run.ConfigDigest != "" && f.run.ConfigDigest != artifact.Digest(data) {
+		return fault.New(fault.Corrupt, "modelcard.Make", "%s is not the configuration that %s recorded", f.layout.ConfigFile(), f.layout.LineageFile()).
+			WithHint("restore the file from a copy of the store")
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber() // the text of numbers stays
@@ -162,12 +180,12 @@ func shorten(text string) string {
 
 func (f *facts) data(ctx context.Context, s artifact.Store) error {
 	var where record.Dataset
-	if _, err := artifact.GetJSON(ctx, s, f.layout.Dataset(), &where); err != nil {
+	if _, _, err := f.get(ctx, s, f.layout.Dataset(), &where); err != nil {
 		return optional(err)
 	}
 	f.dataKey = where.Key
 	var m dataset.Manifest
-	if _, err := artifact.GetJSON(ctx, s, where.Dir+"/"+dataset.ManifestFile, &m); err != nil {
+	if _, _, err := f.get(ctx, s, where.Dir+"/"+dataset.ManifestFile, &m); err != nil {
 		return optional(err)
 	}
 	f.manifest = &m
@@ -187,7 +205,7 @@ func (f *facts) validations(ctx context.Context, s artifact.Store) error {
 			continue
 		}
 		var v record.Validation
-		if _, err := artifact.GetJSON(ctx, s, name, &v); err != nil {
+		if _, _, err := f.get(ctx, s, name, &v); err != nil {
 			return err
 		}
 		if v.Source != "export" && v.Version <= f.step {
@@ -217,7 +235,7 @@ func (f *facts) happened(ctx context.Context, s artifact.Store) error {
 	}
 	for _, name := range names {
 		var e record.Event
-		if _, err := artifact.GetJSON(ctx, s, name, &e); err != nil {
+		if _, _, err := f.get(ctx, s, name, &e); err != nil {
 			return err
 		}
 		f.events[e.Kind]++
@@ -227,7 +245,7 @@ func (f *facts) happened(ctx context.Context, s artifact.Store) error {
 	}
 	for _, name := range names {
 		var w record.Worker
-		if _, err := artifact.GetJSON(ctx, s, name, &w); err != nil {
+		if _, _, err := f.get(ctx, s, name, &w); err != nil {
 			return err
 		}
 		text := "steady " + w.Steady + ", engine " + w.Engine
@@ -248,20 +266,26 @@ func (f *facts) steps(ctx context.Context, s artifact.Store) error {
 		first = f.run.Parent.Step
 	}
 	var v record.Version
-	if _, err := artifact.GetJSON(ctx, s, f.layout.WeightsInfo(first), &v); optional(err) != nil {
+	if _, _, err := f.get(ctx, s, f.layout.WeightsInfo(first), &v); optional(err) != nil {
 		return err
 	}
 	f.first = v.Digest
+	var trail record.Trail
 	for step := first + 1; step <= f.step; step++ {
 		b := sealed{step: step}
-		if _, err := artifact.GetJSON(ctx, s, f.layout.Batch(step), &b.batch); err != nil {
-			if err = optional(err); err != nil {
-				return err
-			}
-			continue
+		ref, _, err := f.get(ctx, s, f.layout.Batch(step), &b.batch)
+		there := err == nil
+		if there {
+			trail.Batch(step, ref)
+		} else if err = optional(err); err != nil {
+			return err
 		}
 		var r record.Result
-		if _, err := artifact.GetJSON(ctx, s, f.layout.Result(step), &r); err == nil {
+		ref, seal, err := f.get(ctx, s, f.layout.Result(step), &r)
+		if err == nil {
+			if err := trail.Result(ref.Name, step, r, seal); err != nil {
+				return err
+			}
 			b.gap, b.divided = r.Metrics.LogProbGap, r.Plan != nil
 			if step == f.step {
 				f.result = &r
@@ -269,7 +293,9 @@ func (f *facts) steps(ctx context.Context, s artifact.Store) error {
 		} else if err = optional(err); err != nil {
 			return err
 		}
-		f.seals = append(f.seals, b)
+		if there {
+			f.seals = append(f.seals, b)
+		}
 	}
 	return nil
 }

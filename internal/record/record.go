@@ -146,6 +146,9 @@ type Result struct {
 	Plan *engine.Plan `json:"plan,omitempty"`
 	// Choices are those that the update was computed with (engine.Chooser), if the engine makes any. A replay uses them.
 	Choices *artifact.Ref `json:"choices,omitempty"`
+	// Previous is the seal of the result of the step before, so that no result can be exchanged alone. It is empty for the first step of a lineage, and
+	// if the result before has no seal or could not be read.
+	Previous string `json:"previous,omitempty"`
 }
 
 // Computed is what decides about the bits of an update besides its sealed batch; see the fields of Result. It is written once.

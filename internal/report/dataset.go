@@ -4,7 +4,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/steadyrl/steady/internal/artifact"
 	"github.com/steadyrl/steady/internal/dataset"
 	"github.com/steadyrl/steady/internal/record"
 )
@@ -35,11 +34,11 @@ var reasonDocs = map[dataset.Reason]string{
 // dataset reads the manifest of the prepared data.
 func (ld *loader) dataset() error {
 	var where record.Dataset
-	if _, err := artifact.GetJSON(ld.ctx, ld.store, ld.l.Dataset(), &where); err != nil {
+	if _, _, err := ld.get(ld.l.Dataset(), &where); err != nil {
 		return err
 	}
 	var m dataset.Manifest
-	if _, err := artifact.GetJSON(ld.ctx, ld.store, where.Dir+"/"+dataset.ManifestFile, &m); err != nil {
+	if _, _, err := ld.get(where.Dir+"/"+dataset.ManifestFile, &m); err != nil {
 		return err
 	}
 	d := &Dataset{Dir: where.Dir, Rows: m.Rows, Kept: m.Train + m.Dev, Train: m.Train, Dev: m.Dev}

@@ -25,6 +25,21 @@ type loader struct {
 	d     *Data
 	// newest holds the sealed batches that samples are taken from, by step.
 	sealed map[int]record.Sealed
+	trail  record.Trail
+	// read counts the records of the lineage, unsealed those of them without a seal.
+	read, unsealed int
+}
+
+// get reads a record into v.
+func (ld *loader) get(name string, v any) (ref artifact.Ref, seal string, err error) {
+	ref, seal, err = artifact.GetSealed(ld.ctx, ld.store, name, v)
+	if err == nil {
+		ld.read++
+		if seal == "" {
+			ld.unsealed++
+		}
+	}
+	return ref, seal, err
 }
 
 // Load reads everything that a lineage has left so far.
@@ -48,6 +63,10 @@ func Load(ctx context.Context, s artifact.Store, l record.Layout) (*Data, error)
 		{"Sample trajectories", "no trajectory was trained", ld.samples},
 	}); err != nil {
 		return nil, err
+	}
+	if ld.unsealed > 0 {
+		ld.missing("Seals", fmt.Sprintf("%s of %s read for this report carry none, so that a change of them is not noticed: an older build wrote them, or the seals were removed",
+			integer(ld.unsealed), plural(ld.read, "record", "records")))
 	}
 	ld.places()
 	return ld.d, nil
@@ -99,7 +118,7 @@ func absent(part string) error { return fault.New(fault.NotFound, "report.Load",
 
 func (ld *loader) run() error {
 	var r record.Run
-	if _, err := artifact.GetJSON(ld.ctx, ld.store, ld.l.LineageFile(), &r); err != nil {
+	if _, _, err := ld.get(ld.l.LineageFile(), &r); err != nil {
 		return err
 	}
 	ld.d.Run = &r
@@ -125,7 +144,7 @@ func (ld *loader) workers() error {
 	}
 	for _, name := range names {
 		var w record.Worker
-		if _, err := artifact.GetJSON(ld.ctx, ld.store, name, &w); err != nil {
+		if _, _, err := ld.get(name, &w); err != nil {
 			return err
 		}
 		ld.d.Workers = append(ld.d.Workers, w)
@@ -143,7 +162,7 @@ func (ld *loader) base() error {
 		first = ld.d.Run.Parent.Step
 	}
 	var v record.Version
-	_, err := artifact.GetJSON(ld.ctx, ld.store, ld.l.WeightsInfo(first), &v)
+	_, _, err := ld.get(ld.l.WeightsInfo(first), &v)
 	ld.d.Base = v.Digest
 	return err
 }
@@ -152,6 +171,10 @@ func (ld *loader) config() error {
 	data, _, err := ld.store.Get(ld.ctx, ld.l.ConfigFile())
 	if err != nil {
 		return err
+	}
+	if r := ld.d.Run; r != nil && r.ConfigDigest != "" && r.ConfigDigest != artifact.Digest(data) {
+		return fault.New(fault.Corrupt, "report.Load", "%s is not the configuration that %s recorded", ld.l.ConfigFile(), ld.l.LineageFile()).
+			WithHint("restore the file from a copy of the store")
 	}
 	var c struct {
 		Mode string `json:"mode"`
@@ -172,7 +195,7 @@ func (ld *loader) config() error {
 }
 
 // numbered reads every DIR/NNNNNN.json of the lineage in the order of its number.
-func numbered[T any](ld *loader, dir string, use func(n int, v T) error) error {
+func numbered[T any](ld *loader, dir string, use func(n int, v T, ref artifact.Ref, seal string) error) error {
 	names, err := ld.store.List(ld.ctx, ld.l.Root()+dir+"/")
 	if err != nil {
 		return err
@@ -184,12 +207,13 @@ func numbered[T any](ld *loader, dir string, use func(n int, v T) error) error {
 			continue
 		}
 		var v T
-		if _, err := artifact.GetJSON(ld.ctx, ld.store, name, &v); fault.Is(err, fault.NotFound) {
+		ref, seal, err := ld.get(name, &v)
+		if fault.Is(err, fault.NotFound) {
 			continue // retention removed it in the meantime
 		} else if err != nil {
 			return err
 		}
-		if err := use(n, v); err != nil {
+		if err := use(n, v, ref, seal); err != nil {
 			return err
 		}
 		seen++
@@ -210,8 +234,9 @@ func (ld *loader) step(n int) *Step {
 }
 
 func (ld *loader) batches() error {
-	return numbered(ld, "batches", func(n int, b record.Sealed) error {
+	return numbered(ld, "batches", func(n int, b record.Sealed, ref artifact.Ref, _ string) error {
 		s := ld.step(n)
+		ld.trail.Batch(n, ref)
 		s.Batch, s.Groups, s.Samples = &b.Rollout, len(b.Groups), len(b.Samples)
 		b.Plan.MicroBatches = nil
 		ld.sealed[n] = b
@@ -220,7 +245,10 @@ func (ld *loader) batches() error {
 }
 
 func (ld *loader) results() error {
-	return numbered(ld, "results", func(n int, r record.Result) error {
+	return numbered(ld, "results", func(n int, r record.Result, ref artifact.Ref, seal string) error {
+		if err := ld.trail.Result(ref.Name, n, r, seal); err != nil {
+			return err
+		}
 		s := ld.step(n)
 		s.Update, s.WeightsDigest, s.StateDigest = &r.Metrics, r.WeightsDigest, r.StateDigest
 		s.Trainer, s.Replayed = r.Trainer, r.Replayed
@@ -240,7 +268,7 @@ func (ld *loader) validations() error {
 			continue
 		}
 		var v record.Validation
-		if _, err := artifact.GetJSON(ld.ctx, ld.store, name, &v); err != nil {
+		if _, _, err := ld.get(name, &v); err != nil {
 			return err
 		}
 		ld.d.Validations = append(ld.d.Validations, v)
@@ -281,7 +309,7 @@ func (ld *loader) events() error {
 	}
 	for _, name := range names {
 		var e record.Event
-		if _, err := artifact.GetJSON(ld.ctx, ld.store, name, &e); err != nil {
+		if _, _, err := ld.get(name, &e); err != nil {
 			return err
 		}
 		ld.d.Events = append(ld.d.Events, e)

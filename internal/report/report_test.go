@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/steadyrl/steady/internal/export"
 	"github.com/steadyrl/steady/internal/record"
+	"github.com/steadyrl/steady/internal/record/recordtest"
 	"github.com/steadyrl/steady/internal/report"
 )
 
@@ -315,6 +318,86 @@ func TestLoad_damagedRecordIsNamed(t *testing.T) {
 	}
 	if len(d.Steps) != 2 || d.Ledger == nil {
 		t.Error("the other parts are not loaded")
+	}
+}
+
+// A changed number is noticed wherever it is: the report names the file, or says that the books do not balance.
+func TestLoad_changedNumberIsNoticed(t *testing.T) {
+	t.Parallel()
+	y := newSynthetic(t, 3, 1)
+	y.write()
+	names, err := y.store.List(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := map[string]int{}
+	for _, name := range names {
+		data, _, err := y.store.Get(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasSuffix(name, ".json") || strings.Contains(name, "/base/") || !recordtest.ChangeNumber(t, y.store, name) {
+			continue
+		}
+		d := load(t, y)
+		noticed := strings.Contains(fmt.Sprint(d.Missing), name) || d.Export == nil || !d.Export.Verified
+		if kind := path.Base(path.Dir(name)); !noticed && !strings.Contains(name, "/groups/") { // verdicts of groups that are no sample are not read
+			t.Errorf("%s: missing %v, want the name", name, d.Missing)
+		} else if noticed {
+			changed[kind]++
+		}
+		if _, err := y.store.Replace(t.Context(), name, data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if changed["results"] != 3 || changed["batches"] != 3 || changed["validation"] != 5 || changed["ledger"] != 4 || changed["l0"] == 0 || changed["export"] != 1 {
+		t.Errorf("changes by folder: %v", changed)
+	}
+	if d := load(t, y); len(d.Missing) > 0 {
+		t.Errorf("as it was again, missing %v", d.Missing)
+	}
+}
+
+// A run of an older build has its whole report, which says that its records carry no seal.
+func TestLoad_recordsWithoutSeals(t *testing.T) {
+	t.Parallel()
+	y := newSynthetic(t, 2, 1)
+	y.write()
+	names, err := y.store.List(t.Context(), y.l.Root())
+	if err != nil {
+		t.Fatal(err)
+	}
+	unseal := regexp.MustCompile(`,\n  "(seal|previous)": "[0-9a-f]*"`)
+	digests := map[string]string{}
+	for _, again := range []bool{false, true} { // results after batches, whose digests they name
+		for _, name := range names {
+			if strings.Contains(name, "/export/") || strings.Contains(name, "/groups/") || !strings.HasSuffix(name, ".json") || strings.Contains(name, "/results/") != again {
+				continue
+			}
+			data, old, err := y.store.Get(t.Context(), name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			data = unseal.ReplaceAll(data, nil)
+			for from, to := range digests {
+				data = bytes.ReplaceAll(data, []byte(from), []byte(to))
+			}
+			ref, err := y.store.Replace(t.Context(), name, data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			digests[old.Digest] = ref.Digest
+		}
+	}
+	d := load(t, y)
+	if len(d.Missing) != 1 || d.Missing[0].Part != "Seals" || !strings.Contains(d.Missing[0].Why, "records read for this report carry none") {
+		t.Errorf("missing %v, want the seals and no more", d.Missing)
+	}
+	if len(d.Steps) != 2 || d.Steps[1].Update == nil || len(d.Validations) != 4 {
+		t.Errorf("%d steps, %d validations, want all", len(d.Steps), len(d.Validations))
+	}
+	if page := string(render(t, d)); !strings.Contains(page, "Seals: ") {
+		t.Error("the page does not say so")
 	}
 }
 

@@ -1,6 +1,7 @@
 package report_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"github.com/steadyrl/steady/internal/artifact"
 	"github.com/steadyrl/steady/internal/engine"
 	"github.com/steadyrl/steady/internal/record"
+	"github.com/steadyrl/steady/internal/record/recordtest"
 	"github.com/steadyrl/steady/internal/rng"
 	"github.com/steadyrl/steady/internal/tokenizer"
 	"github.com/steadyrl/steady/internal/trajectory"
@@ -85,18 +87,22 @@ func (y *synthetic) write() {
 }
 
 func (y *synthetic) run() {
+	text, err := json.Marshal(map[string]any{
+		"recipe": "demo", "mode": "async", "run": map[string]any{"steps": y.steps, "validate_every": y.every},
+		"rollout": map[string]any{"group_size": groupSize, "temperature": 1}, "model": map[string]any{"path": "</pre><script>alert(1)</script>"},
+	})
+	if err != nil {
+		y.t.Fatal(err)
+	}
+	config := y.put(y.l.ConfigFile(), text)
 	y.json(y.l.RunFile(), record.Run{
-		Run: y.l.Run, Owner: "0198f6a2-8a5e-7a33-b9f3-0c2f1f7f2a11", Lineage: y.l.Lineage, ConfigDigest: digest("config", 0), Recipe: "demo", Steady: "v0.1.0",
+		Run: y.l.Run, Owner: "0198f6a2-8a5e-7a33-b9f3-0c2f1f7f2a11", Lineage: y.l.Lineage, ConfigDigest: config.Digest, Recipe: "demo", Steady: "v0.1.0",
 		Engine: "cpu", BaseModel: "bundled", Started: "2026-03-01T09:00:00Z",
 	})
 	y.json(y.l.Worker("host-a"), record.Worker{
 		Host: "host-a", Steady: "v0.1.0", Engine: "cpu, avx512", Python: "3.12.4", Sandbox: "Landlock ABI 5, seccomp filter",
 	})
 	y.json(y.l.WeightsInfo(0), record.Version{Digest: digest("base", 0)})
-	y.json(y.l.ConfigFile(), map[string]any{
-		"recipe": "demo", "mode": "async", "run": map[string]any{"steps": y.steps, "validate_every": y.every},
-		"rollout": map[string]any{"group_size": groupSize, "temperature": 1}, "model": map[string]any{"path": "</pre><script>alert(1)</script>"},
-	})
 }
 
 func (y *synthetic) tokenizer() {
@@ -164,11 +170,10 @@ func (y *synthetic) step(step int) {
 	led.NextGroup, led.Cursor = 2+step*y.groups, record.Cursor{Next: 1 + step*y.groups}
 	rollout, update := measured(step, y.steps)
 	b.Rollout = rollout
-	y.json(y.l.Result(step), record.Result{
-		Step: step, BatchDigest: digest("batch", step), StateDigest: digest("state", step), WeightsDigest: digest("weights", step), Metrics: update, Trainer: "host-a, epoch 1",
+	recordtest.PutStep(y.t, y.store, y.l, b, record.Result{
+		StateDigest: digest("state", step), WeightsDigest: digest("weights", step), Metrics: update, Trainer: "host-a, epoch 1",
 	})
 	y.json(y.l.Ledger(step), led)
-	y.json(y.l.Batch(step), b)
 }
 
 func (y *synthetic) group(step, n int) record.Group {

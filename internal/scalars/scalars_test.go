@@ -23,6 +23,7 @@ import (
 	"github.com/steadyrl/steady/internal/artifact"
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/record"
+	"github.com/steadyrl/steady/internal/record/recordtest"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -69,9 +70,9 @@ func stored(t *testing.T) (artifact.Store, record.Layout) {
 
 func putStep(t *testing.T, s artifact.Store, l record.Layout, step int) {
 	t.Helper()
-	put(t, s, l.Batch(step), record.Sealed{Step: step, Groups: make([]record.Group, 2), Samples: make([]record.Sample, 8), Rollout: filled[record.BatchMetrics](step)})
-	put(t, s, l.Result(step), record.Result{
-		Step: step, Metrics: filled[record.UpdateMetrics](step), Trainer: "host, \"a\"", Replayed: step - 1,
+	b := record.Sealed{Step: step, Groups: make([]record.Group, 2), Samples: make([]record.Sample, 8), Rollout: filled[record.BatchMetrics](step)}
+	recordtest.PutStep(t, s, l, b, record.Result{
+		Metrics: filled[record.UpdateMetrics](step), Trainer: "host, \"a\"", Replayed: step - 1,
 		WeightsDigest: fmt.Sprintf("w-%s-%d", l.Lineage, step), StateDigest: fmt.Sprintf("s-%s-%d", l.Lineage, step),
 	})
 }
@@ -166,6 +167,40 @@ func TestLoad_aLineageHasTheStepsThatItGoesBackTo(t *testing.T) {
 	if table := load(t, s, l1); table.cell(3, "dev_acc") != nil || table.cell(3, "export_acc") != nil || table.cell(2, "dev_acc") != 0.5 {
 		t.Error("a validation of a step that was rolled back counts, or one before it does not")
 	}
+}
+
+// No table is made from a changed number, wherever in the records it is.
+func TestLoad_changedNumberIsCorrupt(t *testing.T) {
+	t.Parallel()
+	s, l := stored(t)
+	names, err := s.List(t.Context(), l.Root())
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := 0
+	for _, name := range names {
+		if strings.Contains(name, "/chunk-") {
+			continue // of a unit: it is not read
+		}
+		data, _, err := s.Get(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !recordtest.ChangeNumber(t, s, name) {
+			continue
+		}
+		changed++
+		if _, err := Load(t.Context(), s, l); !fault.Is(err, fault.Corrupt) || !strings.Contains(err.Error(), name) || fault.HintOf(err) == "" {
+			t.Errorf("%s: %v, want Corrupt with the name and a hint", name, err)
+		}
+		if _, err := s.Replace(t.Context(), name, data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if changed != 3+3+4 {
+		t.Errorf("%d records were changed, want the batches, results and validations", changed)
+	}
+	load(t, s, l)
 }
 
 func TestLoad_aRunThatIsNotThere(t *testing.T) {

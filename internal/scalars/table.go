@@ -119,7 +119,7 @@ func at(columns []Column, name string) int {
 
 // Load reads the steps of a lineage, and of the lineages of the same run that it goes back to as far as it goes back to them.
 //
-// Errors: NotFound (no such run), Corrupt (a record), and those of the store. A run without a step gives a table without rows.
+// Errors: NotFound (no such run), Corrupt (a record is damaged, was changed, or does not belong to the others), and those of the store. A run without a step gives a table without rows.
 func Load(ctx context.Context, s artifact.Store, l record.Layout) (*Table, error) {
 	t := &Table{Run: l.Run, Lineage: l.Lineage}
 	steps := map[int]*step{}
@@ -167,19 +167,26 @@ func read(ctx context.Context, s artifact.Store, l record.Layout, most int, step
 		}
 		return x
 	}
-	err := each(ctx, s, l.Root()+"batches/", func(n int, v record.Sealed) {
+	var trail record.Trail
+	err := each(ctx, s, l.Root()+"batches/", func(n int, v record.Sealed, ref artifact.Ref, _ string) error {
+		trail.Batch(n, ref)
 		if x := own(n); x != nil {
 			v.Plan.MicroBatches = nil
 			x.sealed, x.lineage = &v, l.Lineage
 		}
+		return nil
 	})
 	if err != nil {
 		return err
 	}
-	err = each(ctx, s, l.Root()+"results/", func(n int, v record.Result) {
+	err = each(ctx, s, l.Root()+"results/", func(n int, v record.Result, ref artifact.Ref, seal string) error {
+		if err := trail.Result(ref.Name, n, v, seal); err != nil {
+			return err
+		}
 		if x := own(n); x != nil {
 			x.result, x.lineage = &v, l.Lineage
 		}
+		return nil
 	})
 	if err != nil {
 		return err
@@ -212,7 +219,7 @@ func read(ctx context.Context, s artifact.Store, l record.Layout, most int, step
 }
 
 // each reads every DIR/NNNNNN.json.
-func each[T any](ctx context.Context, s artifact.Store, dir string, use func(n int, v T)) error {
+func each[T any](ctx context.Context, s artifact.Store, dir string, use func(n int, v T, ref artifact.Ref, seal string) error) error {
 	names, err := s.List(ctx, dir)
 	if err != nil {
 		return err
@@ -223,12 +230,15 @@ func each[T any](ctx context.Context, s artifact.Store, dir string, use func(n i
 			continue
 		}
 		var v T
-		if _, err := artifact.GetJSON(ctx, s, name, &v); fault.Is(err, fault.NotFound) {
+		ref, seal, err := artifact.GetSealed(ctx, s, name, &v)
+		if fault.Is(err, fault.NotFound) {
 			continue // removed in the meantime
 		} else if err != nil {
 			return err
 		}
-		use(n, v)
+		if err := use(n, v, ref, seal); err != nil {
+			return err
+		}
 	}
 	return nil
 }
