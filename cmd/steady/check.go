@@ -45,6 +45,10 @@ func checkWithin(flag string, n, least, most int) error {
 // checkDir makes a directory if need be and wants to write in it. A full device passes: a run waits until there is space.
 func checkDir(flag, dir string) error {
 	err := errNoName
+	if st, serr := os.Stat(dir); serr == nil && !st.IsDir() {
+		return fault.New(fault.Invalid, "", "%s %q is a file, not a directory", flag, dir).
+			WithHint("choose a directory with %s; the files in it get their own names", flag)
+	}
 	if dir != "" {
 		err = os.MkdirAll(dir, 0o755) //nolint:gosec // as every directory of the store
 	}

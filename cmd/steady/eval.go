@@ -109,6 +109,10 @@ func (c *evalRunCmd) check() error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
+	if _, err := os.Stat(c.Out); err != nil && slices.Contains([]string{".json", ".jsonl", ".txt", ".md", ".csv"}, filepath.Ext(c.Out)) {
+		return fault.New(fault.Invalid, "", "--out %q has the name of a file; an evaluation fills a directory", c.Out).
+			WithHint("choose a directory, as with --out %s; the result is %s in it", strings.TrimSuffix(c.Out, filepath.Ext(c.Out)), eval.ResultFile)
+	}
 	return checkDir("--out", c.Out)
 }
 

@@ -95,7 +95,11 @@ func TestEval_badInput(t *testing.T) {
 		"a name, no endpoint":    {[]string{"--served-model", "m"}, "--endpoint"},
 		"no URL":                 {[]string{"--endpoint", "host", "--served-model", "m"}, "http://"},
 		"unknown dialect":        {[]string{"--dialect", "ollama"}, "--dialect"},
-		"a file for a directory": {[]string{"--out", file}, "--out"},
+		"a file for a directory": {[]string{"--out", file}, "is a file, not a directory"},
+		"below a file":           {[]string{"--out", filepath.Join(file, "below")}, "not a directory"},
+		"the name of a file":     {[]string{"--out", filepath.Join(dir, "new.json")}, "an evaluation fills a directory"},
+		"a file in a new folder": {[]string{"--out", filepath.Join(dir, "new", "result.jsonl")}, "an evaluation fills a directory"},
+		"no name":                {[]string{"--out", ""}, "the name is empty"},
 		"a directory in use":     {[]string{"--out", dir}, "something else"},
 	} {
 		t.Run(name, func(t *testing.T) {

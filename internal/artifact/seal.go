@@ -56,11 +56,11 @@ func Decode(name string, data []byte, v any) (seal string, err error) {
 		v = new(json.RawMessage)
 	}
 	if err := json.Unmarshal(data, v); err != nil {
-		return "", fault.New(fault.Corrupt, op, "%s%s is damaged: %w", name, ofStep(name), err).
+		return "", fault.New(fault.Corrupt, op, "%s is damaged%s: %w", name, ofStep(name), err).
 			WithHint("restore the file from a copy of the store, or start another run")
 	}
 	if !holds {
-		return "", fault.New(fault.Corrupt, op, "%s%s was changed after it was written: its seal does not hold", name, ofStep(name)).
+		return "", fault.New(fault.Corrupt, op, "%s was changed after it was written%s: its seal does not hold", name, ofStep(name)).
 			WithHint("restore the file from a copy of the store; what it says now is not what the run recorded")
 	}
 	return seal, nil
