@@ -93,3 +93,18 @@ func (c *cancelOutbound) RequestCancelExternalWorkflow(ctx workflow.Context, id,
 	}
 	return c.Next.RequestCancelExternalWorkflow(ctx, id, run)
 }
+
+// SignalExternalWorkflow tells the workflow at once and answers, for commands to a loop, after world.slowControl.
+func (c *cancelOutbound) SignalExternalWorkflow(ctx workflow.Context, id, run, name string, arg any) workflow.Future {
+	told := c.Next.SignalExternalWorkflow(ctx, id, run, name, arg)
+	if c.w.slowControl == 0 || name != contract.SignalControl {
+		return told
+	}
+	f, set := workflow.NewFuture(ctx)
+	dctx, _ := workflow.NewDisconnectedContext(ctx)
+	workflow.Go(dctx, func(ctx workflow.Context) {
+		_ = workflow.Sleep(ctx, c.w.slowControl) // nobody cancels it
+		set.Set(nil, told.Get(ctx, nil))
+	})
+	return f
+}

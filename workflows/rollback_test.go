@@ -38,11 +38,19 @@ type lineages struct {
 	refuse  error  // of OpenLineage
 	initErr error  // of InitPolicy of a later lineage
 	slow    string // name of a validation that takes an hour
+	// initHook, if set, is called by every InitPolicy.
+	initHook func(contract.InitPolicyRequest)
 }
 
 func newLineages(t *testing.T, mode string) (*lineages, *testsuite.TestWorkflowEnvironment) {
 	t.Helper()
 	w := &lineages{starts: map[string]ledger.Start{}, groups: map[string]bool{}}
+	return w, w.environment(t, mode)
+}
+
+// environment is one in which a run of the chain can be executed.
+func (w *lineages) environment(t *testing.T, mode string) *testsuite.TestWorkflowEnvironment {
+	t.Helper()
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestWorkflowEnvironment()
 	env.SetTestTimeout(20 * time.Second)
@@ -53,6 +61,9 @@ func newLineages(t *testing.T, mode string) (*lineages, *testsuite.TestWorkflowE
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.inits = append(w.inits, q)
+		if w.initHook != nil {
+			w.initHook(q)
+		}
 		if q.Lineage != "l0" {
 			return contract.InitPolicyResult{}, w.initErr
 		}
@@ -99,7 +110,7 @@ func newLineages(t *testing.T, mode string) (*lineages, *testsuite.TestWorkflowE
 	}, workflow.RegisterOptions{Name: contract.RolloutGroup})
 	env.OnRequestCancelExternalWorkflow(mockAny, mockAny, mockAny).Return(nil).Maybe() // of groups that have ended
 	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{&cancelWatch{w: &w.world}}})
-	return w, env
+	return env
 }
 
 // open answers as the activity does, from the books so far.

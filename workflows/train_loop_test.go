@@ -30,6 +30,8 @@ import (
 
 // world plays every activity of a run and remembers what the loop asked of it.
 type world struct {
+	slowControl time.Duration // until a command to a loop is answered
+
 	mu        sync.Mutex
 	seals     []contract.SealBatchRequest
 	closed    *contract.CloseLedgerRequest

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
@@ -20,20 +21,28 @@ import (
 // pause, resume, stop_after_step, set_learning_rate, set_threshold, set_prefill; update rollback, see rollBack; query progress. An update is answered when the
 // loop's history has it, or, before the loop starts, when this one's has. Ends with contract.RunOutput; the first failure of a
 // stage that cannot be cured ends the run, after a report was written. Cancel cancels the loop and all
-// groups, keeps everything that is finished, and writes the report. It does not continue as new: its
-// history grows by a few events a progress message, of which a loop sends at most about 1,000, and the dev table is a selection of bounded size.
-func TrainRun(ctx workflow.Context, input json.RawMessage) (contract.RunOutput, error) {
-	r := &run{progress: contract.Progress{Phase: "starting"}}
+// groups, keeps everything that is finished, and writes the report. Its history grows by a few events a progress message, of which a loop sends at
+// most about 1,000, and the dev table is a selection of bounded size. Between two lineages it continues as new if the server suggests it; at is then what it
+// had, and nil at the start.
+func TrainRun(ctx workflow.Context, input json.RawMessage, at *contract.RunState) (contract.RunOutput, error) {
+	r := &run{input: input, progress: contract.Progress{Phase: "starting"}}
+	if at != nil {
+		r.restore(*at)
+	}
 	if err := r.handlers(ctx); err != nil {
 		return contract.RunOutput{}, err
 	}
-	out, err := r.stages(ctx, input)
+	out, err := r.stages(ctx, at == nil)
+	if workflow.IsContinueAsNewError(err) {
+		return contract.RunOutput{}, err
+	}
 	r.endRollback(errEnded)
 	r.finish(ctx, &out, err)
 	return out, err
 }
 
 type run struct {
+	input    json.RawMessage // the configuration
 	spec     contract.RunSpec
 	progress contract.Progress
 	export   *contract.ExportOutput
@@ -53,35 +62,13 @@ type run struct {
 	back      *rollback // in progress; nil: none
 }
 
-func (r *run) stages(ctx workflow.Context, input json.RawMessage) (contract.RunOutput, error) {
-	info := workflow.GetInfo(ctx)
-	id := info.WorkflowExecution.ID
-	r.show(ctx, "starting")
-	spec, err := contract.StartRunActivity.Do(control(ctx, bootstrap(), "check the configuration, open the run"),
-		contract.StartRunRequest{Run: id, Owner: info.FirstRunID, Input: input})
-	if err != nil {
-		return contract.RunOutput{}, err
+// stages goes through the run, without what comes before the first step loop if that is done.
+func (r *run) stages(ctx workflow.Context, first bool) (contract.RunOutput, error) {
+	if first {
+		if err := r.begin(ctx); err != nil {
+			return contract.RunOutput{}, err
+		}
 	}
-	r.spec = spec
-	r.progress.Step, r.progress.Steps = spec.FirstStep, spec.Steps
-
-	r.show(ctx, "preparing data")
-	var data contract.DatasetResult
-	stop := r.watch(ctx, "the data set", contract.DatasetID(id))
-	err = workflow.ExecuteChildWorkflow(r.child(ctx, contract.DatasetID(id), "filter problems, check references, split"),
-		contract.PrepareDataset, r.spec).Get(ctx, &data)
-	stop()
-	if err != nil {
-		return contract.RunOutput{}, err
-	}
-	r.spec.TrainProblems, r.spec.DevProblems = data.Train, data.Dev
-	r.progress.Dataset = datasetLine(data)
-
-	r.show(ctx, "publishing the initial policy")
-	if err := r.initPolicy(ctx, "publish the initial policy"); err != nil {
-		return contract.RunOutput{}, err
-	}
-
 	loop, err := r.train(ctx)
 	if err != nil {
 		return contract.RunOutput{}, err
@@ -99,7 +86,7 @@ func (r *run) stages(ctx workflow.Context, input json.RawMessage) (contract.RunO
 	r.show(ctx, "exporting")
 	var export contract.ExportOutput
 	scope := r.spec.Scope()
-	stop = r.watch(ctx, "the export", contract.ExportID(scope, loop.Step), contract.ValidateID(scope, "export"))
+	stop := r.watch(ctx, "the export", contract.ExportID(scope, loop.Step), contract.ValidateID(scope, "export"))
 	err = workflow.ExecuteChildWorkflow(r.child(ctx, contract.ExportID(scope, loop.Step), "export, verify, run the dev set again"),
 		contract.ExportModel, contract.ExportInput{Spec: r.spec, Step: loop.Step}).Get(ctx, &export)
 	stop()
@@ -109,6 +96,35 @@ func (r *run) stages(ctx workflow.Context, input json.RawMessage) (contract.RunO
 	r.export = &export
 	out.Export = export.Dir
 	return out, nil
+}
+
+// begin opens the run, prepares its data and publishes its first version.
+func (r *run) begin(ctx workflow.Context) error {
+	info := workflow.GetInfo(ctx)
+	id := info.WorkflowExecution.ID
+	r.show(ctx, "starting")
+	spec, err := contract.StartRunActivity.Do(control(ctx, bootstrap(), "check the configuration, open the run"),
+		contract.StartRunRequest{Run: id, Owner: info.FirstRunID, Input: r.input})
+	if err != nil {
+		return err
+	}
+	r.spec = spec
+	r.progress.Step, r.progress.Steps = spec.FirstStep, spec.Steps
+
+	r.show(ctx, "preparing data")
+	var data contract.DatasetResult
+	stop := r.watch(ctx, "the data set", contract.DatasetID(id))
+	err = workflow.ExecuteChildWorkflow(r.child(ctx, contract.DatasetID(id), "filter problems, check references, split"),
+		contract.PrepareDataset, r.spec).Get(ctx, &data)
+	stop()
+	if err != nil {
+		return err
+	}
+	r.spec.TrainProblems, r.spec.DevProblems = data.Train, data.Dev
+	r.progress.Dataset = datasetLine(data)
+
+	r.show(ctx, "publishing the initial policy")
+	return r.initPolicy(ctx, "publish the initial policy")
 }
 
 // initPolicy publishes the version that the lineage begins with.
@@ -134,7 +150,48 @@ func (r *run) train(ctx workflow.Context) (contract.LoopOutput, error) {
 			r.loopEnded = true
 			return contract.LoopOutput{}, err
 		}
+		if err := r.continueAsNew(ctx); err != nil {
+			r.loopEnded = true
+			return contract.LoopOutput{}, err
+		}
 	}
+}
+
+// changeContinueRun is the change that a run whose history is long continues as new between two lineages.
+const changeContinueRun = "continue-run"
+
+// continueAsNew returns the error that starts the next run of the chain, with the new lineage, if the server suggests one. Nothing is open then: the old loop
+// has ended, and its groups report to nobody.
+func (r *run) continueAsNew(ctx workflow.Context) error {
+	if !workflow.GetInfo(ctx).GetContinueAsNewSuggested() ||
+		workflow.GetVersion(ctx, changeContinueRun, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
+		return nil
+	}
+	r.endRollback(nil)
+	// The next run hears neither of an update that this one has accepted nor of a signal that it has received, nor of a cancel. A signal that came with the
+	// task in hand may be with its selector already, where no channel has it: the first look is too early.
+	looked := false
+	err := workflow.Await(ctx, func() bool {
+		defer func() { looked = true }()
+		open := slices.ContainsFunc(r.heard, func(h heard) bool { return h.signals.Len() > 0 })
+		return looked && !open && workflow.AllHandlersFinished(ctx)
+	})
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return err
+	}
+	return workflow.NewContinueAsNewError(ctx, contract.TrainRun, r.input, &contract.RunState{
+		Spec: r.spec, Progress: r.progress, Settings: r.settings, StopAt: r.stopAt, Events: r.events,
+		PastTrained: r.past.trained, PastDrops: r.past.drops,
+	})
+}
+
+// restore takes over what the run before in the chain had.
+func (r *run) restore(at contract.RunState) {
+	r.spec, r.progress, r.settings, r.stopAt, r.events = at.Spec, at.Progress, at.Settings, at.StopAt, at.Events
+	r.past.trained, r.past.drops = at.PastTrained, at.PastDrops
 }
 
 // loop runs one step loop to its end.

@@ -12,6 +12,18 @@ type LoopInput struct {
 	State LoopState `json:"state"`
 }
 
+// RunState is what a TrainRun that continues as new between two lineages hands on beside its input. Its size is bounded, as that of its parts.
+type RunState struct {
+	Spec     RunSpec  `json:"spec"` // of the lineage that begins
+	Progress Progress `json:"progress"`
+	Settings Settings `json:"settings"`
+	StopAt   int      `json:"stop_at,omitempty"`
+	Events   int      `json:"events,omitempty"` // number of the newest event
+	// PastTrained and PastDrops are the trajectories trained and groups dropped in the lineages that have ended.
+	PastTrained int `json:"past_trained,omitempty"`
+	PastDrops   int `json:"past_drops,omitempty"`
+}
+
 // LoopState is the whole truth of the step loop; continue-as-new hands on nothing else.
 type LoopState struct {
 	Step      int           `json:"step"`    // last step that was trained and published
