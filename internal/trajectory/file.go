@@ -19,28 +19,41 @@ import (
 	"github.com/steadyrl/steady/internal/fault"
 )
 
+// headRow has the columns of one small value each, which ReadHeads reads alone. Parquet matches columns by name.
+type headRow struct {
+	ProblemID     string  `parquet:"problem_id"`
+	Problem       int32   `parquet:"problem"`
+	Split         string  `parquet:"split"`
+	Group         int32   `parquet:"group"`
+	Sample        int32   `parquet:"sample"`
+	Tag           int32   `parquet:"tag"`
+	Submission    int32   `parquet:"submission"`
+	PromptTokens  int32   `parquet:"prompt_tokens"`
+	SampledTokens int32   `parquet:"sampled_tokens"`
+	End           string  `parquet:"end"`
+	Turns         string  `parquet:"turns"`
+	Seconds       float64 `parquet:"seconds"`
+	TopK          int32   `parquet:"top_k"`
+}
+
+func (r headRow) key() Key {
+	return Key{
+		ProblemID: r.ProblemID, Problem: int(r.Problem), Split: r.Split, Group: int(r.Group), Sample: int(r.Sample),
+		Tag: int(r.Tag), Submission: int(r.Submission),
+	}
+}
+
+// row is a row of a file; the columns of its head come first.
 type row struct {
-	ProblemID     string    `parquet:"problem_id"`
-	Problem       int32     `parquet:"problem"`
-	Split         string    `parquet:"split"`
-	Group         int32     `parquet:"group"`
-	Sample        int32     `parquet:"sample"`
-	Tag           int32     `parquet:"tag"`
-	Submission    int32     `parquet:"submission"`
-	PromptTokens  int32     `parquet:"prompt_tokens"`
-	SampledTokens int32     `parquet:"sampled_tokens"`
-	End           string    `parquet:"end"`
-	Turns         string    `parquet:"turns"`
-	Seconds       float64   `parquet:"seconds"`
-	TopK          int32     `parquet:"top_k"`
-	IDs           []int32   `parquet:"ids,list"`
-	Mask          []bool    `parquet:"mask,list"`
-	LogProbs      []float32 `parquet:"log_probs,list"`
-	Entropies     []float32 `parquet:"entropies,list"`
-	Versions      []int32   `parquet:"versions,list"`
-	Turn          []int32   `parquet:"turn_index,list"`
-	HeadIDs       []byte    `parquet:"head_ids"`
-	HeadLogProbs  []byte    `parquet:"head_log_probs"`
+	headRow
+	IDs          []int32   `parquet:"ids,list"`
+	Mask         []bool    `parquet:"mask,list"`
+	LogProbs     []float32 `parquet:"log_probs,list"`
+	Entropies    []float32 `parquet:"entropies,list"`
+	Versions     []int32   `parquet:"versions,list"`
+	Turn         []int32   `parquet:"turn_index,list"`
+	HeadIDs      []byte    `parquet:"head_ids"`
+	HeadLogProbs []byte    `parquet:"head_log_probs"`
 }
 
 // digestKey is the entry of the file's own metadata that holds the SHA-256 of all rows, hexadecimal.
@@ -146,9 +159,11 @@ func (t *Trajectory) row() (row, error) {
 		return row{}, fault.New(fault.Numeric, "trajectory.Write", "turns: %w", err)
 	}
 	r := row{
-		ProblemID: t.ProblemID, Problem: int32(t.Problem), Split: t.Split, Group: int32(t.Group), Sample: int32(t.Sample), //nolint:gosec // small
-		Tag: int32(t.Tag), Submission: int32(t.Submission), PromptTokens: int32(t.prompt), SampledTokens: int32(t.sampled), //nolint:gosec // small
-		End: string(t.End), Turns: string(turns), Seconds: t.Seconds, TopK: int32(t.topK), //nolint:gosec // small
+		headRow: headRow{
+			ProblemID: t.ProblemID, Problem: int32(t.Problem), Split: t.Split, Group: int32(t.Group), Sample: int32(t.Sample), //nolint:gosec // small
+			Tag: int32(t.Tag), Submission: int32(t.Submission), PromptTokens: int32(t.prompt), SampledTokens: int32(t.sampled), //nolint:gosec // small
+			End: string(t.End), Turns: string(turns), Seconds: t.Seconds, TopK: int32(t.topK), //nolint:gosec // small
+		},
 		IDs: t.ids, Mask: t.mask, LogProbs: t.logProbs, Entropies: t.entropies, Versions: t.versions, Turn: t.turn,
 		HeadIDs: make([]byte, 0, 4*len(t.headIDs)), HeadLogProbs: make([]byte, 0, 4*len(t.headLPs)),
 	}
@@ -246,11 +261,7 @@ func corrupt(err *error) {
 
 func (r row) trajectory() (*Trajectory, error) {
 	t := &Trajectory{
-		Key: Key{
-			ProblemID: r.ProblemID, Problem: int(r.Problem), Split: r.Split, Group: int(r.Group), Sample: int(r.Sample),
-			Tag: int(r.Tag), Submission: int(r.Submission),
-		},
-		End: End(r.End), Seconds: r.Seconds, topK: int(r.TopK), prompt: int(r.PromptTokens), sampled: int(r.SampledTokens),
+		Key: r.key(), End: End(r.End), Seconds: r.Seconds, topK: int(r.TopK), prompt: int(r.PromptTokens), sampled: int(r.SampledTokens),
 		ids: r.IDs, mask: r.Mask, logProbs: r.LogProbs, entropies: r.Entropies, versions: r.Versions, turn: r.Turn,
 		headIDs: make([]int32, len(r.HeadIDs)/4), headLPs: make([]float32, len(r.HeadLogProbs)/4),
 	}

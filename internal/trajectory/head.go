@@ -20,23 +20,6 @@ type Head struct {
 	TopK            int
 }
 
-// headRow is the part of row that ReadHeads reads. Parquet matches columns by name.
-type headRow struct {
-	ProblemID     string  `parquet:"problem_id"`
-	Problem       int32   `parquet:"problem"`
-	Split         string  `parquet:"split"`
-	Group         int32   `parquet:"group"`
-	Sample        int32   `parquet:"sample"`
-	Tag           int32   `parquet:"tag"`
-	Submission    int32   `parquet:"submission"`
-	PromptTokens  int32   `parquet:"prompt_tokens"`
-	SampledTokens int32   `parquet:"sampled_tokens"`
-	End           string  `parquet:"end"`
-	Turns         string  `parquet:"turns"`
-	Seconds       float64 `parquet:"seconds"`
-	TopK          int32   `parquet:"top_k"`
-}
-
 // ReadHeads reads the heads of a file of size bytes, in order. It reads the small columns only, which are a few hundred bytes
 // a trajectory where the tokens and their records are megabytes. So it cannot compare the digest of the rows: who needs the tokens,
 // or certainty, uses Read. Errors: Corrupt.
@@ -54,11 +37,7 @@ func ReadHeads(r io.ReaderAt, size int64) (heads []Head, err error) {
 		n, err := rows.Read(buf)
 		for _, h := range buf[:n] {
 			head := Head{
-				Key: Key{
-					ProblemID: h.ProblemID, Problem: int(h.Problem), Split: h.Split, Group: int(h.Group), Sample: int(h.Sample),
-					Tag: int(h.Tag), Submission: int(h.Submission),
-				},
-				End: End(h.End), Seconds: h.Seconds, Prompt: int(h.PromptTokens), Sampled: int(h.SampledTokens), TopK: int(h.TopK),
+				Key: h.key(), End: End(h.End), Seconds: h.Seconds, Prompt: int(h.PromptTokens), Sampled: int(h.SampledTokens), TopK: int(h.TopK),
 			}
 			if err := json.Unmarshal([]byte(h.Turns), &head.Turns); err != nil {
 				return nil, fault.New(fault.Corrupt, op, "turns: %w", err)
