@@ -74,6 +74,33 @@ func TestReplay_workersAreUpgradedAtAnyMoment(t *testing.T) {
 	}
 }
 
+// Older builds went on in the same run when the server suggested another, so their histories replay with any suggestion.
+func TestReplay_olderBuildsHeardNoSuggestion(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob(filepath.Join("testdata", "histories", "train_run*.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for _, f := range files {
+		h := history(t, f)
+		if marked(h, "continue-run") != -1 {
+			continue
+		}
+		for _, e := range h.GetEvents() {
+			if a := e.GetWorkflowTaskStartedEventAttributes(); a != nil {
+				a.SuggestContinueAsNew = true
+			}
+		}
+		if seen++; replay(h) != nil {
+			t.Errorf("%s: %v", f, replay(h))
+		}
+	}
+	if seen < 3 {
+		t.Errorf("%d histories of older builds", seen)
+	}
+}
+
 // What an older build did must be found by a replay if the code does otherwise now; else the tests above prove nothing.
 func TestReplay_findsAnotherCourse(t *testing.T) {
 	t.Parallel()
@@ -105,6 +132,7 @@ func TestReplay_bothSidesOfAChangeAreStored(t *testing.T) {
 		{"cancel-first", "TrainLoop", []int{-1, 1}},
 		{"standby", "TrainLoop", []int{-1, 1}},
 		{"watch-run", "TrainRun", []int{-1, 1}},
+		{"continue-run", "TrainRun", []int{-1, 1}},
 	} {
 		stored := map[int]int{}
 		for _, f := range files {
