@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/steadyrl/steady/internal/artifact"
 	"github.com/steadyrl/steady/internal/artifact/artifacttest"
@@ -576,6 +577,48 @@ func TestBuild_sweepsOldFiles(t *testing.T) {
 		if got := folders(); got != want {
 			t.Errorf("after Build %d the bucket holds files of %d contents, want %d: %v", i, got, want, srv.Keys())
 		}
+	}
+}
+
+// Objects are removed in requests of up to 1,000; what a request that failed left is removed by the next call.
+func TestRemove_goesByTheThousand(t *testing.T) {
+	t.Parallel()
+	srv := buckettest.New(t)
+	s := store(t, srv.Address("p"), once)
+	const objects = 2100
+	g := errgroup.Group{}
+	g.SetLimit(8)
+	for i := range objects {
+		g.Go(func() error { _, err := s.Put(t.Context(), fmt.Sprintf("run/group-%04d/x.json", i), []byte("x")); return err })
+	}
+	if _, err := s.Put(t.Context(), "runs", []byte("of another name")); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	requests := 0
+	srv.Intercept = func(op, _ string) *buckettest.Fault {
+		if op != "DeleteObjects" {
+			return nil
+		}
+		if requests++; requests == 2 {
+			return &buckettest.Fault{Status: http.StatusServiceUnavailable, Code: "SlowDown"}
+		}
+		return nil
+	}
+	if err := s.Remove(t.Context(), "run"); !fault.Is(err, fault.Busy) {
+		t.Fatalf("with a request that fails: %v, want Busy", err)
+	}
+	left, err := s.List(t.Context(), "run/")
+	if err != nil || len(left) != objects-1000 {
+		t.Errorf("%d objects are left (%v), want those after the first request", len(left), err)
+	}
+	if err := s.Remove(t.Context(), "run"); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := s.List(t.Context(), ""); err != nil || len(left) != 1 || left[0] != "runs" || requests != 4 {
+		t.Errorf("left are %v (%v) after %d requests, want runs after 4", left, err, requests)
 	}
 }
 

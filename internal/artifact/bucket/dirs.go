@@ -124,30 +124,24 @@ func (s *Store) Dirs(ctx context.Context, name string) ([]string, error) {
 
 // Pull implements artifact.Store. The local copy is compared with the list, and what differs is loaded.
 func (s *Store) Pull(ctx context.Context, name string) (string, error) {
-	if err := check(ctx, name); err != nil {
-		return "", err
-	}
-	unlock, err := s.lock(ctx, name)
+	p, unlock, err := s.hold(ctx, name)
 	if err != nil {
 		return "", err
 	}
 	defer unlock()
-	p, err := s.pull(ctx, name)
-	if err == nil {
-		s.evict(ctx, name)
+	if err := s.pull(ctx, name, p); err != nil {
+		return p, err
 	}
-	return p, err
+	s.evict(ctx, name)
+	return p, nil
 }
 
-func (s *Store) pull(ctx context.Context, name string) (string, error) {
-	p, err := s.Path(name)
-	if err != nil {
-		return "", err
-	}
+// pull makes the local copy p.
+func (s *Store) pull(ctx context.Context, name, p string) error {
 	for try := 0; ; try++ {
 		l, err := s.list(ctx, name)
 		if fault.Is(err, fault.NotFound) {
-			return p, s.pullObjects(ctx, name, p)
+			return s.pullObjects(ctx, name, p)
 		}
 		if err == nil {
 			err = s.fill(ctx, p, l)
@@ -159,7 +153,7 @@ func (s *Store) pull(ctx context.Context, name string) (string, error) {
 			err = fault.New(fault.Corrupt, "artifact.Pull", "the directory %s lacks a file of its list: %w", name, err).
 				WithHint("restore the object from another version or a copy of the bucket")
 		}
-		return p, err
+		return err
 	}
 }
 
@@ -273,18 +267,11 @@ func (s *Store) pullObject(ctx context.Context, name, to string, size int64) err
 // Build implements artifact.Store. What the store has is loaded first, so that build can keep it; what cannot be loaded because it is
 // damaged is made anew.
 func (s *Store) Build(ctx context.Context, name string, build func(dir string) error) error {
-	if err := check(ctx, name); err != nil {
-		return err
-	}
-	unlock, err := s.lock(ctx, name)
+	p, unlock, err := s.hold(ctx, name)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	p, err := s.Path(name)
-	if err != nil {
-		return err
-	}
 	old, err := s.list(ctx, name)
 	there := err == nil
 	if there {
@@ -374,18 +361,11 @@ func (s *Store) sweep(ctx context.Context, name, id string) {
 
 // Aside implements artifact.Store: the list of the directory gets another name, its files stay until the directory is removed.
 func (s *Store) Aside(ctx context.Context, name string) error {
-	if err := check(ctx, name); err != nil {
-		return err
-	}
-	unlock, err := s.lock(ctx, name)
+	p, unlock, err := s.hold(ctx, name)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	p, err := s.Path(name)
-	if err != nil {
-		return err
-	}
 	if err := os.RemoveAll(p); err != nil {
 		return cacheError(err)
 	}
@@ -407,14 +387,20 @@ func (s *Store) Aside(ctx context.Context, name string) error {
 	return s.classify(ctx, "artifact.Aside", name, err)
 }
 
-// lock lets one goroutine of this process work on a local copy.
-func (s *Store) lock(ctx context.Context, name string) (unlock func(), err error) {
+// hold lets one goroutine of this process work on the local copy of a directory, and returns its place.
+func (s *Store) hold(ctx context.Context, name string) (dir string, unlock func(), err error) {
+	if err := check(ctx, name); err != nil {
+		return "", nil, err
+	}
+	if dir, err = s.Path(name); err != nil {
+		return "", nil, err
+	}
 	l := s.lockOf(name)
 	select {
 	case l <- struct{}{}:
-		return func() { <-l }, nil
+		return dir, func() { <-l }, nil
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return "", nil, ctx.Err()
 	}
 }
 

@@ -303,7 +303,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, bucket, op, key s
 		var in struct {
 			Object []struct{ Key string }
 		}
-		if xml.Unmarshal(body, &in) != nil {
+		if xml.Unmarshal(body, &in) != nil || len(in.Object) > 1000 { // what the protocol allows
 			refuse(w, r, http.StatusBadRequest, "MalformedXML")
 			return
 		}
