@@ -589,7 +589,10 @@ func TestRemove_goesByTheThousand(t *testing.T) {
 	g := errgroup.Group{}
 	g.SetLimit(8)
 	for i := range objects {
-		g.Go(func() error { _, err := s.Put(t.Context(), fmt.Sprintf("run/group-%04d/x.json", i), []byte("x")); return err })
+		g.Go(func() error {
+			_, err := s.Put(t.Context(), fmt.Sprintf("run/group-%04d/x.json", i), []byte("x"))
+			return err
+		})
 	}
 	if _, err := s.Put(t.Context(), "runs", []byte("of another name")); err != nil {
 		t.Fatal(err)
