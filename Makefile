@@ -17,7 +17,7 @@ CUDA_ENV := CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CUDA_DIR)/include -Wno-deprecated-
 export CGO_ENABLED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build build-cuda gpu kernels demo study demo-model test check fmt unit e2e durability chaos test-s3 replay race golden docs bench fuzz verify-export-hf qwen3-tokenizer docker clean clean-data
+.PHONY: help setup build build-cuda gpu kernels demo study demo-model test check fmt unit e2e durability chaos test-s3 check-alerts replay race golden docs bench fuzz verify-export-hf qwen3-tokenizer docker clean clean-data
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -97,6 +97,10 @@ chaos: build ## durability in full: every crash point, FAULTS=200 random faults;
 test-s3: ## the artifact store in a bucket on a real server, Versity Gateway, which is built first (minutes)
 	@$(STAGE) versitygw $(GO) build -C tools/s3 -o $(CURDIR)/.tools/versitygw github.com/versity/versitygw/cmd/versitygw
 	STEADY_TEST_VERSITYGW=$(CURDIR)/.tools/versitygw $(GO) test -count=1 -run TestServer -v ./internal/artifact/bucket
+
+check-alerts: ## the Prometheus configuration, its alert rules and the dashboard with promtool, which is built first (minutes): each alert fires on its fault only
+	@$(STAGE) promtool $(GO) build -C tools/prometheus -tags remove_all_sd,enable_dns_sd -o $(CURDIR)/.tools/promtool github.com/prometheus/prometheus/cmd/promtool
+	STEADY_TEST_PROMTOOL=$(CURDIR)/.tools/promtool $(GO) test -count=1 -run TestPromtool -v ./test/deploy
 
 replay: ## stored workflow histories against the code
 	$(GO) test -count=1 -run Replay ./workflows/...

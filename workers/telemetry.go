@@ -22,7 +22,13 @@ import (
 
 // collect registers what is read when somebody asks for the metrics.
 func collect(o Options) {
-	src := metrics.Sources{Store: func() (free, size uint64, err error) { return room(o.Store) }, GPUs: readGPUs}
+	src := metrics.Sources{
+		Store: func() (free, size uint64, err error) { return room(o.Store) }, GPUs: readGPUs,
+		Closed: func(ctx context.Context, run string) (bool, error) {
+			open, err := isOpen(ctx, o.Client, run)
+			return !open, err
+		},
+	}
 	if slices.Contains(o.Roles, RoleControl) { // one process asks for all
 		src.Queues = func(ctx context.Context) ([]metrics.Queue, error) { return queues(ctx, o.Client, o.Namespace) }
 	}

@@ -52,6 +52,9 @@ type Sources struct {
 	// Queues asks the server. An error means that it does not answer.
 	Queues func(context.Context) ([]Queue, error)
 	GPUs   func() ([]GPU, error)
+	// Closed asks the server whether a run has ended, of which this process heard nothing for a while: its end may have been another
+	// process's work. After an error the series stay.
+	Closed func(ctx context.Context, run string) (bool, error)
 }
 
 const (
@@ -59,6 +62,8 @@ const (
 	sourceAge = 5 * time.Second
 	// sourceTimeout bounds the question to the server; scrapes have a time-out of ten seconds by default.
 	sourceTimeout = 3 * time.Second
+	// quietTime is how long a run must be silent in this process before the server is asked whether it has ended.
+	quietTime = 2 * time.Minute
 )
 
 // Collect registers the sources. It may be called once.
@@ -79,8 +84,22 @@ func (s *Set) Collect(src Sources) {
 	if src.GPUs != nil {
 		c.read = append(c.read, func() []prometheus.Metric { return c.gpus(src.GPUs) })
 	}
+	if src.Closed != nil {
+		c.read = append(c.read, func() []prometheus.Metric { s.forgetClosed(src.Closed); return nil })
+	}
 	s.src = c
 	s.reg.MustRegister(c)
+}
+
+// forgetClosed removes the series of runs that have ended elsewhere.
+func (s *Set) forgetClosed(closed func(context.Context, string) (bool, error)) {
+	ctx, cancel := context.WithTimeout(context.Background(), sourceTimeout)
+	defer cancel()
+	for _, run := range s.runs.quiet(quietTime) {
+		if done, err := closed(ctx, run); err == nil && done {
+			s.Ended(run)
+		}
+	}
 }
 
 // sources is the collector of Sources.

@@ -3,6 +3,7 @@ package metrics
 import (
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -16,11 +17,13 @@ const MaxRuns = 8
 // runs bounds the values of the label run: the series of the run that was touched longest ago are removed for a new one.
 type runs struct {
 	mu   sync.Mutex
-	last []string // runs with series, the one touched last at the end
+	now  func() time.Time
+	last []string             // runs with series, the one touched last at the end
+	at   map[string]time.Time // when each was touched
 	vecs []*prometheus.GaugeVec
 }
 
-func newRuns() *runs { return &runs{} }
+func newRuns() *runs { return &runs{now: time.Now, at: map[string]time.Time{}} }
 
 // own makes a vector subject to the bound.
 func (r *runs) own(v *prometheus.GaugeVec) { r.vecs = append(r.vecs, v) }
@@ -33,10 +36,24 @@ func (r *runs) touch(run string) {
 		r.last = slices.Delete(r.last, i, i+1)
 	}
 	r.last = append(r.last, run)
+	r.at[run] = r.now()
 	for len(r.last) > MaxRuns {
 		r.remove(r.last[0])
 		r.last = r.last[1:]
 	}
+}
+
+// quiet lists the runs that were not touched for d.
+func (r *runs) quiet(d time.Duration) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []string
+	for _, run := range r.last {
+		if r.now().Sub(r.at[run]) >= d {
+			out = append(out, run)
+		}
+	}
+	return out
 }
 
 func (r *runs) has(run string) bool {
@@ -56,6 +73,7 @@ func (r *runs) forget(run string) {
 }
 
 func (r *runs) remove(run string) {
+	delete(r.at, run)
 	for _, v := range r.vecs {
 		v.DeletePartialMatch(prometheus.Labels{runLabel: run})
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -119,5 +120,43 @@ func TestCollect_asksSeldomAndSaysWhatIsAway(t *testing.T) {
 	}
 	if asked != 2 {
 		t.Errorf("asked %d times, want twice", asked)
+	}
+}
+
+// Runs that end in another process lose their series here too; those that are open, that were heard of lately, or about which the
+// server says nothing, keep them.
+func TestCollect_aRunThatEndedElsewhereIsForgotten(t *testing.T) {
+	t.Parallel()
+	s := New("v")
+	now := time.Unix(100, 0)
+	s.runs.now = func() time.Time { return now }
+	s.Published("ended", 1)
+	s.Published("open", 1)
+	s.Published("unknown", 1)
+	var asked []string
+	s.Collect(Sources{Closed: func(_ context.Context, run string) (bool, error) {
+		asked = append(asked, run)
+		if run == "unknown" {
+			return true, errors.New("away")
+		}
+		return run != "open", nil
+	}})
+	s.src.now = func() time.Time { return now }
+	gather(t, s)
+	if len(asked) != 0 {
+		t.Errorf("%v were asked about though they are new", asked)
+	}
+	now = now.Add(quietTime)
+	s.Published("busy", 1)
+	gather(t, s)
+	now = now.Add(sourceAge)
+	got := values(t, s)
+	for run, want := range map[string]bool{"ended": false, "open": true, "unknown": true, "busy": true} {
+		if _, ok := got["run_step{run="+run+"}"]; ok != want {
+			t.Errorf("the series of %s are there: %v, want %v", run, ok, want)
+		}
+		if slices.Contains(asked, run) != (run != "busy") {
+			t.Errorf("asked about %v", asked)
+		}
 	}
 }

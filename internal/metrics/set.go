@@ -57,6 +57,9 @@ type Set struct {
 	step     *prometheus.GaugeVec
 	steps    *prometheus.GaugeVec
 	progress *prometheus.GaugeVec
+	sealed   *prometheus.GaugeVec // when, as the two below: of several processes the newest is right
+	learned  *prometheus.GaugeVec
+	checked  *prometheus.GaugeVec
 	batch    map[string]*prometheus.GaugeVec // by name of record.Metrics
 	dev      map[string]*prometheus.GaugeVec // by name of devGauges
 }
@@ -120,6 +123,10 @@ func New(version string) *Set {
 	s.steps = s.gauge(forControl, "steady_run_steps", "Number of the last step that the run is to make.", "run")
 	s.progress = s.gauge(forControl, "steady_run_progress_timestamp_seconds",
 		"Unix time at which this process last saw the run begin, seal a batch, publish a version or end a validation.", "run")
+	const newest = " Another process may know an older one."
+	s.sealed = s.gauge(forControl, "steady_run_sealed_timestamp_seconds", "Unix time at which this process last sealed a batch of the run."+newest, "run")
+	s.learned = s.gauge(forTrainer, "steady_run_trained_timestamp_seconds", "Unix time at which this process last trained a step of the run."+newest, "run")
+	s.checked = s.gauge(forControl, "steady_run_validated_timestamp_seconds", "Unix time at which this process last ended a validation of the run."+newest, "run", "source")
 	for _, m := range record.Metrics(record.BatchMetrics{}) {
 		s.batch[m.Name] = s.gauge(forControl, "steady_step_"+m.Name, sentence(m.Doc)+", at the last sealed step.", "run")
 	}
@@ -212,6 +219,7 @@ func (s *Set) Activity(name string, attempt int) (done func(kind string)) {
 	if attempt > 1 {
 		s.retries.WithLabelValues(name).Inc()
 	}
+	s.stalls.WithLabelValues(name) // at 0 before the first one, or an increase would not see it
 	running := s.inProgress.WithLabelValues(name)
 	running.Inc()
 	return func(kind string) {
@@ -298,6 +306,7 @@ func (s *Set) Updated(run string, u Update, m record.UpdateMetrics) {
 		s.restores.Inc()
 	}
 	s.runs.touch(run)
+	s.learned.WithLabelValues(run).SetToCurrentTime()
 	s.show(run, record.Metrics(m))
 }
 
@@ -322,6 +331,7 @@ func (s *Set) Sealed(run string, steps int, l record.Ledger, m record.BatchMetri
 	}
 	s.Ledger(l)
 	s.Planned(run, steps)
+	s.sealed.WithLabelValues(run).SetToCurrentTime()
 	s.show(run, record.Metrics(m))
 }
 
@@ -382,6 +392,7 @@ func (s *Set) Validated(run string, v record.Validation) {
 		return
 	}
 	s.Progress(run)
+	s.checked.WithLabelValues(run, v.Source).SetToCurrentTime()
 	for _, g := range devGauges {
 		s.dev[g.name].WithLabelValues(run, v.Source).Set(g.of(v))
 	}

@@ -129,8 +129,17 @@ func TestSet_countsWhatItIsTold(t *testing.T) {
 	if _, ok := got["step_entropy{run=r}"]; ok {
 		t.Error("a metric without a value in the step has a series")
 	}
-	if v := got["run_progress_timestamp_seconds{run=r}"]; time.Since(time.Unix(int64(v), 0)) > time.Hour {
-		t.Errorf("progress at %v", v)
+	for _, name := range []string{"progress", "sealed", "trained", "validated"} {
+		labels := "{run=r}"
+		if name == "validated" {
+			labels = "{run=r,source=published}"
+		}
+		if v := got["run_"+name+"_timestamp_seconds"+labels]; time.Since(time.Unix(int64(v), 0)) > time.Hour {
+			t.Errorf("%s at %v", name, v)
+		}
+	}
+	if v, ok := got["stalls_total{activity=SealBatch}"]; !ok || v != 0 {
+		t.Errorf("stalls of an activity that never stalled: %v, there: %v; want 0", v, ok)
 	}
 }
 

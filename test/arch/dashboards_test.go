@@ -154,9 +154,9 @@ var (
 	// functions of PromQL that are used, and whether they want a range of a counter.
 	functions = map[string]bool{
 		"rate": true, "increase": true, "delta": false, "time": false, "sum": false, "max": false, "min": false, "count": false, "absent": false,
-		"histogram_quantile": false, "max_over_time": false, "avg_over_time": false,
+		"histogram_quantile": false, "max_over_time": false, "avg_over_time": false, "topk": false,
 	}
-	words = []string{"by", "and", "or", "unless"}
+	words = []string{"by", "on", "and", "or", "unless"}
 	// everywhere are the labels that Prometheus adds, and that of histograms.
 	everywhere = []string{"job", "instance", "le"}
 	sdkLabels  = []string{"activity_type", "cause", "failure_reason", "namespace", "operation", "poller_type", "status_code", "task_queue", "worker_type", "workflow_type"}
@@ -202,9 +202,9 @@ func mistakes(expr string, known map[string]metricKind) []string {
 				return append(out, "a bracket is closed that was not opened")
 			}
 			open = open[:len(open)-1]
-		case tok == "by":
+		case tok == "by" || tok == "on":
 			if at(i+1) != "(" {
-				return append(out, "by without labels")
+				return append(out, tok+" without labels")
 			}
 			for i += 2; at(i) != ")"; i++ {
 				if at(i) == "" {
@@ -267,7 +267,8 @@ func mistakes(expr string, known map[string]metricKind) []string {
 				i--
 			}
 			wantsCounter := functions[inside]
-			if wantsCounter != (ranged && k.kind == "counter") && (wantsCounter || ranged && k.kind == "counter") {
+			// A maximum is as right for a counter: whether it ever was above a number.
+			if found := ranged && k.kind == "counter"; wantsCounter != found && (wantsCounter || inside != "max_over_time") {
 				bad("%s of %s, which is a %s", inside, tok, k.kind)
 			}
 		}
@@ -381,7 +382,11 @@ func TestDashboards_aWrongExpressionIsFound(t *testing.T) {
 		`time() - max by (run) (steady_run_progress_timestamp_seconds{run=~"$run"}) > 7200`:           "",
 		`max by (run) (steady_dev_accuracy_ratio{run=~"a",source="published"})`:                       "",
 		`rate(temporal_activity_execution_latency_seconds_bucket{activity_type="x"}[1m])`:             "",
-		`delta(steady_run_step[1h])`:               "",
+		`delta(steady_run_step[1h])`:                 "",
+		`max_over_time(steady_groups_total[1h]) > 0`: "",
+		`max by (run) (steady_run_step and on (run, instance) topk by (run) (1, steady_run_steps))`: "",
+		`steady_run_step and on (lineage) steady_run_steps`:                                         "label lineage",
+		`steady_run_step and on run steady_run_steps`:                                               "on without labels",
 		`steady_run_stepp`:                         "no metric steady_run_stepp",
 		`steady_run_step{lineage="l0"}`:            "no label lineage",
 		`sum by (lineage) (steady_run_step)`:       "label lineage",
