@@ -61,7 +61,8 @@ func (f telemetryFlags) start(ctx context.Context, namespace, worker string, log
 	}
 	tracer, err := trace.New(ctx, trace.Options{
 		Env: os.Getenv, Namespace: namespace, Worker: worker, Version: version(),
-		Failed: func(err error) { t.log.Warn("spans could not be sent", obs.Err(err)) },
+		Failed: func(err error) { t.log.Warn("spans cannot be sent", obs.Err(err)) },
+		Again:  func(lost int) { t.log.Info("spans are sent again", zap.Int("lost", lost)) },
 	})
 	if err != nil {
 		return t, err

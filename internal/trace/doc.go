@@ -6,5 +6,6 @@
 //
 // The variables are those of OpenTelemetry: OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT switches tracing on,
 // OTEL_SDK_DISABLED=true and OTEL_TRACES_EXPORTER=none switch it off, OTEL_EXPORTER_OTLP_PROTOCOL chooses http/protobuf or
-// grpc, and OTEL_TRACES_SAMPLER with OTEL_TRACES_SAMPLER_ARG what is kept. The exporter and the SDK read the others themselves.
+// grpc, and OTEL_TRACES_SAMPLER with OTEL_TRACES_SAMPLER_ARG what is kept. The exporter and the SDK read the others themselves; those of the
+// exporter are checked first, because it leaves out what it cannot read. A collector that is away costs spans and one warning.
 package trace

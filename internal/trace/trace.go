@@ -29,8 +29,10 @@ type Options struct {
 	Env func(string) string
 	// Namespace of the Temporal server, Worker and Version of the process: they become part of what spans say of their origin.
 	Namespace, Worker, Version string
-	// Failed hears of spans that could not be sent; it may be nil.
+	// Failed hears once of a collector that takes no spans, and Again of one that takes them again, with the number of spans that were lost.
+	// Both may be nil.
 	Failed func(error)
+	Again  func(lost int)
 }
 
 // Tracer makes spans; it implements span.Tracer.
@@ -38,15 +40,15 @@ type Tracer struct {
 	provider  *sdktrace.TracerProvider
 	tracer    oteltrace.Tracer
 	namespace string
+	sender    *sender // nil: spans go elsewhere
 }
 
 // New returns a tracer, or nil if the environment does not ask for one. Close must be called at the end.
 //
-// Errors: Invalid (a variable has a value that is not known here).
+// Errors: Invalid (a variable has a value that is not known here, or names a file that cannot be used).
 func New(ctx context.Context, o Options) (*Tracer, error) {
 	const op = "trace.New"
-	endpoint := first(o.Env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"), o.Env("OTEL_EXPORTER_OTLP_ENDPOINT"))
-	if endpoint == "" || strings.EqualFold(o.Env("OTEL_SDK_DISABLED"), "true") {
+	if endpoint, _ := variable(o.Env, "ENDPOINT"); endpoint == "" || strings.EqualFold(o.Env("OTEL_SDK_DISABLED"), "true") {
 		return nil, nil //nolint:nilnil // no tracer is an answer
 	}
 	switch exporter := o.Env("OTEL_TRACES_EXPORTER"); exporter {
@@ -60,22 +62,29 @@ func New(ctx context.Context, o Options) (*Tracer, error) {
 	if err != nil {
 		return nil, err
 	}
+	set, err := readSettings(o.Env)
+	if err != nil {
+		return nil, err
+	}
 	var exporter sdktrace.SpanExporter
-	switch protocol := first(o.Env("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), o.Env("OTEL_EXPORTER_OTLP_PROTOCOL"), "http/protobuf"); protocol {
-	case "http/protobuf":
+	if set.protocol == "grpc" {
+		exporter, err = otlptracegrpc.New(ctx, set.options()...)
+	} else {
 		exporter, err = otlptracehttp.New(ctx)
-	case "grpc":
-		exporter, err = otlptracegrpc.New(ctx)
-	default:
-		return nil, fault.New(fault.Invalid, op, "OTEL_EXPORTER_OTLP_PROTOCOL is %q", protocol).WithHint("set it to http/protobuf or grpc")
 	}
 	if err != nil {
-		return nil, fault.New(fault.Invalid, op, "OTEL_EXPORTER_OTLP_ENDPOINT %s: %w", endpoint, err).WithHint("give the address of a collector, for example http://localhost:4318")
+		return nil, fault.New(fault.Invalid, op, "OTEL_EXPORTER_OTLP_ENDPOINT %s: %w", set.endpoint, err).WithHint("give the address of a collector, for example http://localhost:4318")
 	}
 	if o.Failed != nil {
 		otel.SetErrorHandler(otel.ErrorHandlerFunc(o.Failed))
 	}
-	return start(ctx, o, sampler, sdktrace.WithBatcher(exporter))
+	send := &sender{to: exporter, endpoint: set.endpoint, protocol: set.protocol, failed: o.Failed, again: o.Again}
+	t, err := start(ctx, o, sampler, sdktrace.WithBatcher(send))
+	if err != nil {
+		return nil, err
+	}
+	t.sender = send
+	return t, nil
 }
 
 // start returns a tracer that hands spans to a processor.
@@ -115,23 +124,19 @@ func samplerOf(name, arg string) (sdktrace.Sampler, error) {
 		WithHint("set it to always_on, always_off or traceidratio; parentbased_ before these changes nothing")
 }
 
-func first(values ...string) string {
-	for _, v := range values {
-		if v != "" {
-			return v
-		}
-	}
-	return ""
-}
-
-// Close sends what is left, within five seconds. It may be called on a nil tracer.
+// Close sends what is left, within five seconds. It may be called on a nil tracer. Errors: Busy (spans were lost since the collector last
+// took some).
 func (t *Tracer) Close() error {
 	if t == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	return t.provider.Shutdown(ctx)
+	t.sender.close()
+	if err := t.provider.Shutdown(ctx); err != nil {
+		return fault.New(fault.Busy, "", "spans were lost: %w", err)
+	}
+	return t.sender.rest()
 }
 
 // Start implements span.Tracer.
