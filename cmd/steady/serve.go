@@ -167,14 +167,8 @@ func (f liveFlags) check() error {
 }
 
 // serveLive serves the pages of a store until ctx ends. It returns their address, empty for none. A port that nobody asked for and
-// that is taken is replaced by a free one. A store in a bucket has no pages. Errors: Invalid (the port is taken).
+// that is taken is replaced by a free one. Errors: Invalid (the port is taken).
 func (f liveFlags) serveLive(ctx context.Context, store artifact.Store, event func(format string, args ...any)) (string, error) {
-	if _, ok := store.(*artifact.Files); !ok {
-		if f.LivePort != nil && *f.LivePort != -1 {
-			event("no live pages: they read a store in a directory, this one is %s", store.Where(""))
-		}
-		return "", nil
-	}
 	address := func(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 	var ln net.Listener
 	var err error

@@ -28,7 +28,8 @@ import (
 )
 
 type watchCmd struct {
-	Data     string        `help:"Directory of the artifact store." default:".steady" type:"path"`
+	Data string `help:"Directory of the artifact store." default:".steady" type:"path"`
+	storeFlags
 	Lineage  string        `help:"Lineage of the run; default: the newest, also after a rollback." placeholder:"NAME"`
 	Once     bool          `help:"Print the state of this moment and end."`
 	JSON     bool          `help:"Print JSON: an object for each change, one a line."`
@@ -43,7 +44,7 @@ func (w *watchCmd) Run(ctx context.Context, s *streams) error {
 	if err := w.check(); err != nil {
 		return err
 	}
-	store, err := openStore(ctx, w.Data, "")
+	store, err := openStore(ctx, w.Data, w.Store)
 	if err != nil {
 		return err
 	}
@@ -91,7 +92,7 @@ func (w *watchCmd) Run(ctx context.Context, s *streams) error {
 }
 
 func (w *watchCmd) check() error {
-	var errs []error
+	errs := []error{w.storeFlags.check()}
 	if w.Name != "" {
 		errs = append(errs, checkName("run", w.Name))
 	} else if w.HTTP == "" {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"io"
+	"io/fs"
 
 	"github.com/steadyrl/steady/internal/fault"
 )
@@ -42,6 +43,14 @@ type Store interface {
 	// Dirs returns the directories that lie directly in a directory, by their own names, sorted. A missing one has none.
 	Dirs(ctx context.Context, name string) ([]string, error)
 
+	// Entries returns what lies directly in a directory, objects and directories, sorted by name, without unfinished writes. A missing one
+	// is empty. Info gives size and time of change of an object as far as the store knows them; its Sys is a text that changes
+	// with the object's bytes, or nil where the time says enough.
+	Entries(ctx context.Context, name string) ([]fs.DirEntry, error)
+	// OpenAt opens an object to read parts of it, which are not compared with a digest. The caller closes it. An error while reading has
+	// a kind too: Busy if the object has changed meanwhile.
+	OpenAt(ctx context.Context, name string) (Parts, error)
+
 	// Pull returns a local directory with the files of a directory of the store (a checkpoint, a data set, an export), whole and
 	// with the right digests as far as the store knows them. The caller only reads it. A directory that is not there is NotFound, or a
 	// place where nothing is.
@@ -57,6 +66,14 @@ type Store interface {
 	Path(name string) (string, error)
 	// Where tells a person the place of a name, or of the whole store for ""; there is no secret in it.
 	Where(name string) string
+}
+
+// Parts is an object that is read in parts. ReadAt may be called from several goroutines.
+type Parts interface {
+	io.ReaderAt
+	io.Closer
+	// Size is in bytes.
+	Size() int64
 }
 
 // Digest returns the SHA-256 of data in hexadecimal.

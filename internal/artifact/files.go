@@ -140,6 +140,59 @@ func (f *Files) Dirs(ctx context.Context, name string) ([]string, error) {
 	return names, nil
 }
 
+// Entries implements Store.
+func (f *Files) Entries(ctx context.Context, name string) ([]fs.DirEntry, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	p, err := f.path(name)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(p) // sorted
+	if missing(err) {
+		return nil, f.away("artifact.Entries")
+	}
+	if err != nil {
+		return nil, f.classify("artifact.Entries", name, err)
+	}
+	return slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return strings.HasPrefix(e.Name(), tempPrefix) }), nil
+}
+
+// OpenAt implements Store.
+func (f *Files) OpenAt(ctx context.Context, name string) (Parts, error) {
+	r, err := f.Open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	s := r.(*stream) //nolint:forcetypeassert,errcheck // Open returns nothing else
+	st, err := s.file.Stat()
+	if err == nil && st.IsDir() {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		_ = s.file.Close()
+		return nil, f.classify("artifact.OpenAt", name, err)
+	}
+	return &parts{stream: s, size: st.Size()}, nil
+}
+
+// parts is a file that is read in parts.
+type parts struct {
+	*stream
+	size int64
+}
+
+func (p *parts) Size() int64 { return p.size }
+
+func (p *parts) ReadAt(b []byte, at int64) (int, error) {
+	n, err := p.file.ReadAt(b, at)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = p.f.classify("artifact.OpenAt", p.name, err)
+	}
+	return n, err
+}
+
 // Pull implements Store: the directory itself.
 func (f *Files) Pull(ctx context.Context, name string) (string, error) {
 	if err := ctx.Err(); err != nil {

@@ -5,10 +5,11 @@ import (
 	"context"
 	"io"
 	"io/fs"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/steadyrl/steady/internal/artifact"
 	"github.com/steadyrl/steady/internal/fault"
@@ -43,7 +44,7 @@ type entry struct {
 
 var _ artifact.Store = (*Cache)(nil)
 
-// NewCache wraps a store whose objects are files (artifact.Files): directories are listed, and parts of large files read, in the file system.
+// NewCache wraps a store.
 func NewCache(s artifact.Store) *Cache {
 	return &Cache{inner: s, limit: cacheBytes, held: map[string]*list.Element{}, order: list.New(), seen: map[record.Layout]*Status{}}
 }
@@ -165,50 +166,39 @@ func read[T any](ctx context.Context, c *Cache, name string) (*T, error) {
 	return v, nil
 }
 
-// folder lists a directory of the store, without unfinished writes; a missing one is empty.
-func (c *Cache) folder(ctx context.Context, name string) ([]fs.DirEntry, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	dir, err := c.inner.Path(name)
-	if err != nil {
-		return nil, err
-	}
+// Entries implements artifact.Store.
+func (c *Cache) Entries(ctx context.Context, name string) ([]fs.DirEntry, error) {
 	c.listed.Add(1)
-	all, err := os.ReadDir(dir)
-	if err != nil && !os.IsNotExist(err) {
-		return nil, fault.New(fault.Busy, "live.folder", "list %s: %w", name, err)
+	return c.inner.Entries(ctx, name)
+}
+
+// foldersAtOnce bounds the directories that are listed at once: in a bucket each is a request or more.
+const foldersAtOnce = 10
+
+// folders lists several directories, in their order.
+func (c *Cache) folders(ctx context.Context, names []string) ([][]fs.DirEntry, error) {
+	out := make([][]fs.DirEntry, len(names))
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(foldersAtOnce)
+	for i, name := range names {
+		g.Go(func() (err error) {
+			out[i], err = c.Entries(gctx, name)
+			return err
+		})
 	}
-	out := all[:0]
-	for _, e := range all {
-		if !strings.HasPrefix(e.Name(), ".") {
-			out = append(out, e)
+	if err := g.Wait(); err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
 		}
+		return nil, err
 	}
 	return out, nil
 }
 
-// open opens an object to read parts of it.
-func (c *Cache) open(name string) (*os.File, int64, error) {
-	p, err := c.inner.Path(name)
-	if err != nil {
-		return nil, 0, err
-	}
+// OpenAt implements artifact.Store.
+func (c *Cache) OpenAt(ctx context.Context, name string) (artifact.Parts, error) {
 	c.opened.Add(1)
-	f, err := os.Open(p)
-	if err != nil {
-		kind := fault.Busy
-		if os.IsNotExist(err) {
-			kind = fault.NotFound
-		}
-		return nil, 0, fault.New(kind, "live.open", "%s: %w", name, err)
-	}
-	st, err := f.Stat()
-	if err != nil {
-		_ = f.Close()
-		return nil, 0, fault.New(fault.Busy, "live.open", "%s: %w", name, err)
-	}
-	return f, st.Size(), nil
+	return c.inner.OpenAt(ctx, name)
 }
 
 // Exists implements artifact.Store.

@@ -36,7 +36,7 @@ func corrections(ctx context.Context, c *Cache, l record.Layout, it *item) ([]fl
 	case it.sealed.Objective.Centering == rl.CenteringOff || it.sealed.Objective.Centering == "":
 		return nil, fault.New(fault.Invalid, op, "the step was trained without Score Centering, so there is no correction")
 	}
-	dir, err := c.Path(l.Base())
+	dir, err := c.Pull(ctx, l.Base())
 	if err != nil {
 		return nil, err
 	}

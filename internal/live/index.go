@@ -142,7 +142,7 @@ func (x *index) fill(ctx context.Context, u *unit) error {
 	}
 	var v verdictFile
 	_, verr := artifact.GetJSON(ctx, x.c, u.verdicts, &v)
-	heads, herr := x.heads(u.file)
+	heads, herr := x.heads(ctx, u.file)
 	for _, err := range []error{verr, herr} {
 		if err != nil && !fault.Is(err, fault.NotFound) && !fault.Is(err, fault.Corrupt) {
 			return err
@@ -194,13 +194,13 @@ func reason(errs ...error) string {
 	return ""
 }
 
-func (x *index) heads(name string) ([]trajectory.Head, error) {
-	f, size, err := x.c.open(name)
+func (x *index) heads(ctx context.Context, name string) ([]trajectory.Head, error) {
+	f, err := x.c.OpenAt(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close() //nolint:errcheck // only read
-	return trajectory.ReadHeads(f, size)
+	return trajectory.ReadHeads(f, f.Size())
 }
 
 // complete begins to read all units of a set, unless that is under way; run starts the work. Its channel is closed at the end.

@@ -79,7 +79,7 @@ func validationItem(ctx context.Context, c *Cache, l record.Layout, name string,
 	}
 	x := &index{c: c, l: l}
 	for _, u := range v.Units {
-		heads, err := x.heads(l.Trajectories(u))
+		heads, err := x.heads(ctx, l.Trajectories(u))
 		if err != nil {
 			return nil, err
 		}
@@ -144,7 +144,7 @@ func readUnit(ctx context.Context, c *Cache, l record.Layout, name string) ([]*t
 // flushed reads the files of single samples of a unit: of each the finished one, else the newest flush.
 func flushed(ctx context.Context, c *Cache, l record.Layout, unit string) ([]*trajectory.Trajectory, error) {
 	dir := strings.TrimSuffix(l.Root(), "/") + "/" + unit
-	entries, err := c.folder(ctx, dir)
+	entries, err := c.Entries(ctx, dir)
 	if err != nil {
 		return nil, err
 	}

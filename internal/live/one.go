@@ -109,7 +109,7 @@ func (s *Server) sample(r *http.Request, set string, find func(record.Layout) (*
 	if err != nil {
 		return nil, err
 	}
-	dir, err := s.c.Path(l.Base())
+	dir, err := s.c.Pull(ctx, l.Base())
 	if err != nil {
 		return nil, err
 	}

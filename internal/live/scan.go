@@ -22,7 +22,7 @@ var validName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
 // Runs lists the names of the runs of a store, sorted: every folder below runs/ that could be one, also that of a run which has
 // not written its record yet.
 func Runs(ctx context.Context, c *Cache) ([]string, error) {
-	entries, err := c.folder(ctx, "runs")
+	entries, err := c.Entries(ctx, "runs")
 	if err != nil {
 		return nil, err
 	}
@@ -99,22 +99,28 @@ func look(ctx context.Context, c *Cache, l record.Layout) (*view, error) {
 		if err != nil {
 			return nil //nolint:nilerr // it was replaced in this moment: the next look sees the new one
 		}
-		fmt.Fprintf(sum, "%d %d\n", info.Size(), info.ModTime().UnixNano())
+		state := version(info)
+		fmt.Fprintln(sum, state)
 		if info.ModTime().After(v.changed) {
 			v.changed = info.ModTime()
 		}
 		if e.Name() == "run.json" {
-			v.began += fmt.Sprint(info.ModTime().UnixNano(), " ")
+			v.began += state + " "
 		}
 		return nil
 	}
 	root := strings.TrimSuffix(l.Root(), "/")
-	for _, dir := range []string{"runs/" + l.Run, root, strings.TrimSuffix(l.Workers(), "/")} {
-		entries, err := c.folder(ctx, dir)
-		if err != nil {
-			return nil, err
-		}
-		for _, e := range entries {
+	names := []string{"runs/" + l.Run, root, strings.TrimSuffix(l.Workers(), "/")}
+	for _, dir := range watched {
+		names = append(names, root+"/"+dir)
+	}
+	lists, err := c.folders(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	above := len(names) - len(watched)
+	for i, dir := range names[:above] {
+		for _, e := range lists[i] {
 			if err := add(dir, e, !e.IsDir() && e.Name() != "report.html"); err != nil {
 				return nil, err
 			}
@@ -124,11 +130,8 @@ func look(ctx context.Context, c *Cache, l record.Layout) (*view, error) {
 			}
 		}
 	}
-	for _, dir := range watched {
-		entries, err := c.folder(ctx, root+"/"+dir)
-		if err != nil {
-			return nil, err
-		}
+	for w, dir := range watched {
+		entries := lists[above+w]
 		for i, e := range entries {
 			if e.IsDir() || !strings.HasSuffix(e.Name(), ".json") {
 				continue
@@ -150,6 +153,15 @@ func look(ctx context.Context, c *Cache, l record.Layout) (*view, error) {
 	}
 	v.stamp = hex.EncodeToString(sum.Sum(nil))[:24]
 	return v, nil
+}
+
+// version is a text that changes with an object.
+func version(info fs.FileInfo) string {
+	text := fmt.Sprint(info.Size(), " ", info.ModTime().UnixNano())
+	if bytes, ok := info.Sys().(string); ok { // a bucket's times are in seconds
+		text += " " + bytes
+	}
+	return text
 }
 
 // recent is the number of steps from which the time of a step is taken.

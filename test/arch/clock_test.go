@@ -23,6 +23,7 @@ var timeReaders = map[string]string{
 
 	"cmd/steady/environment.go":                     "whether a certificate is valid now; a deadline of a connection",
 	"internal/artifact/bucket/dirs.go":              "the age of files that nobody names and of local copies; a wrong yes costs another upload or download",
+	"internal/artifact/artifacttest/suite.go":       "whether a store tells the time of an object at all",
 	"internal/artifact/bucket/buckettest/server.go": "times that a server of tests tells",
 
 	"internal/live/":            "texts for people; times of files tell replaced ones apart, whatever the clock says",

@@ -3,8 +3,11 @@
 package e2e
 
 import (
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -68,6 +71,21 @@ func TestBucket_aRunThatLosesItsMachine(t *testing.T) {
 			t.Errorf("%s: %v %s", name, err, data)
 		}
 	}
+	// The pages that steady dev serves, while it runs.
+	said := regexp.MustCompile(`(?m)^pages of runs +(http://127\.0\.0\.1:\d+/)$`).FindAllStringSubmatch(s.process.Output(), -1)
+	if len(said) == 0 {
+		t.Fatalf("no pages are served\n%s", s.process.Output())
+	}
+	pages := said[len(said)-1][1]
+	for path, text := range map[string]string{"": "/runs/r1/", "runs/r1/": "The books balance", "runs/r1/trajectories": "trajectories", "runs/r1/groups/0/0?colour=version": "policy version"} {
+		if body := fetch(t, pages+path); !strings.Contains(body, text) {
+			t.Errorf("the page %s%s lacks %q:\n%.1000s", pages, path, text, body)
+		}
+	}
+	card, _, err := store.Get(t.Context(), l.Export()+"/README.md")
+	if err != nil || !strings.Contains(string(card), "library_name: transformers") {
+		t.Errorf("the model card: %v\n%.500s", err, card)
+	}
 	dir, err := store.Pull(t.Context(), l.Export())
 	if err != nil {
 		t.Fatal(err)
@@ -78,6 +96,8 @@ func TestBucket_aRunThatLosesItsMachine(t *testing.T) {
 		{"doctor", "--worker", "--data", s.data(), "--store", srv.Address("steady")},
 		{"report", "r1", "--store", srv.Address("steady"), "--data", s.data(), "--out", filepath.Join(s.dir, "report.html")},
 		{"ledger", "r1", "--store", srv.Address("steady"), "--data", s.data()},
+		{"watch", "r1", "--once", "--store", srv.Address("steady"), "--data", s.data()},
+		{"metrics", "export", "r1", "--format", "parquet", "--store", srv.Address("steady"), "--data", s.data(), "--out", filepath.Join(s.dir, "steps.parquet")},
 	} {
 		if out, code, err := testutil.Run(t.Context(), s.steady, args...); err != nil || code != 0 || strings.Contains(out, buckettest.Secret) {
 			t.Errorf("steady %s: status %d, %v\n%s", strings.Join(args, " "), code, err, out)
@@ -86,4 +106,23 @@ func TestBucket_aRunThatLosesItsMachine(t *testing.T) {
 	if n := srv.Uploads(); n != 0 {
 		t.Errorf("%d uploads were not finished", n)
 	}
+}
+
+// fetch returns a page.
+func fetch(t *testing.T, url string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode != http.StatusOK {
+		t.Errorf("%s: status %d, %v", url, res.StatusCode, err)
+	}
+	return string(body)
 }

@@ -47,6 +47,8 @@ func Run(t *testing.T, open Factory) {
 		{"a directory that is built again is kept or replaced", rebuilt},
 		{"a directory that was set aside leaves its name free", aside},
 		{"an object is read as a stream", streams},
+		{"a directory says what lies in it", entries},
+		{"an object is read in parts", parts},
 		{"a cancelled context changes nothing", cancelled},
 	}
 	for _, p := range parts {
@@ -550,5 +552,114 @@ func streams(t *testing.T, s artifact.Store) {
 		if !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("Open(%s): %v is not fs.ErrNotExist", name, err)
 		}
+	}
+}
+
+func entries(t *testing.T, s artifact.Store) {
+	for _, name := range []string{"e/b", "e/a", "e/deep/below/x", "e/z/y", "f/other"} {
+		put(t, s, name, []byte(name))
+	}
+	if err := s.Build(t.Context(), "e/built", maker(t, map[string]string{"one": "1", "two": "22"})); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Build(t.Context(), "e/gone", maker(t, map[string]string{"one": "1"})); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Remove(t.Context(), "e/gone"); err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string][]string{
+		"e": {"a 3", "b 3", "built/", "deep/", "z/"}, "e/deep": {"below/"}, "e/built": {"one 1", "two 2"}, "f": {"other 7"}, "e/gone": nil, "none": nil, "e/a": nil,
+	} {
+		list, err := s.Entries(t.Context(), dir)
+		if err != nil {
+			t.Fatalf("Entries(%s): %v", dir, err)
+		}
+		var got []string
+		for _, e := range list {
+			if e.IsDir() {
+				got = append(got, e.Name()+"/")
+				continue
+			}
+			info, err := e.Info()
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, fmt.Sprint(e.Name(), " ", info.Size()))
+			if at := info.ModTime(); at.Year() < 2000 {
+				t.Errorf("%s/%s changed at %v", dir, e.Name(), at)
+			}
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("Entries(%s): %s", dir, d)
+		}
+	}
+	// What an entry says changes with the object, also within a second and with the same size.
+	state := func() (string, bool) {
+		list, err := s.Entries(t.Context(), "f")
+		if err != nil || len(list) != 1 {
+			t.Fatalf("Entries(f): %v, %v", list, err)
+		}
+		info, err := list[0].Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, told := info.Sys().(string)
+		return text, told
+	}
+	seen := map[string]bool{}
+	for i := range 4 {
+		if _, err := s.Replace(t.Context(), "f/other", fmt.Appendf(nil, "other %d", i)); err != nil {
+			t.Fatal(err)
+		}
+		now, told := state() // else the time says it, as finely as the file system keeps it
+		if told && seen[now] {
+			t.Errorf("another object looks the same: %s", now)
+		}
+		seen[now] = true
+	}
+	if _, err := s.Entries(t.Context(), "../x"); !fault.Is(err, fault.Invalid) {
+		t.Errorf("a bad name: %v", err)
+	}
+}
+
+func parts(t *testing.T, s artifact.Store) {
+	data := make([]byte, 700_001)
+	for i := range data {
+		data[i] = byte(i * i >> 7)
+	}
+	put(t, s, "p/large", data)
+	put(t, s, "p/empty", nil)
+	if err := s.Build(t.Context(), "p/dir", maker(t, map[string]string{"f": "in a directory"})); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string][]byte{"p/large": data, "p/dir/f": []byte("in a directory"), "p/empty": nil} {
+		p, err := s.OpenAt(t.Context(), name)
+		if err != nil {
+			t.Fatalf("OpenAt(%s): %v", name, err)
+		}
+		if p.Size() != int64(len(want)) {
+			t.Errorf("%s has %d bytes, want %d", name, p.Size(), len(want))
+		}
+		for _, r := range [][2]int{{0, 4}, {len(want) - 8, 8}, {0, len(want)}, {len(want) / 2, 1}, {262_140, 9}, {len(want) - 3, 10}, {len(want), 1}, {len(want) + 5, 1}} {
+			at, n := r[0], r[1]
+			if at < 0 {
+				continue
+			}
+			b := make([]byte, n)
+			got, err := p.ReadAt(b, int64(at))
+			rest := want[min(at, len(want)):]
+			rest = rest[:min(n, len(rest))]
+			if !bytes.Equal(b[:got], rest) || (err == nil) != (got == n) && !(got == n && errors.Is(err, io.EOF)) || got < n && !errors.Is(err, io.EOF) {
+				t.Errorf("%s: %d bytes at %d give %d (%v), want %d", name, n, at, got, err, len(rest))
+			}
+		}
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, name := range []string{"p/none", "p/large/below", "p/dir/none", "p/dir", "p"} {
+		_, err := s.OpenAt(t.Context(), name)
+		wantKind(t, err, fault.NotFound, "OpenAt("+name+")")
 	}
 }

@@ -369,6 +369,9 @@ func (s *Store) Aside(ctx context.Context, name string) error {
 	if err := os.RemoveAll(p); err != nil {
 		return cacheError(err)
 	}
+	s.mu.Lock()
+	delete(s.seen, name)
+	s.mu.Unlock()
 	key := s.key(name) + "/" + listFile
 	data, _, err := s.fetch(ctx, key)
 	if fault.Is(err, fault.Corrupt) { // nothing can be said about it

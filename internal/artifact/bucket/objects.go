@@ -317,9 +317,11 @@ func (s *Store) Remove(ctx context.Context, name string) error {
 		s.reap(ctx, key+"/")
 	}
 	s.mu.Lock()
-	for dir := range s.folders {
-		if dir == name || strings.HasPrefix(dir, name+"/") {
-			delete(s.folders, dir)
+	for _, known := range []map[string]bool{s.folders, s.seen} {
+		for dir := range known {
+			if dir == name || strings.HasPrefix(dir, name+"/") {
+				delete(known, dir)
+			}
 		}
 	}
 	s.mu.Unlock()

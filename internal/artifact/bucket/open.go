@@ -134,6 +134,7 @@ type Store struct {
 
 	mu      sync.Mutex
 	folders map[string]bool          // names that are known not to be objects
+	seen    map[string]bool          // directories that have appeared
 	locks   map[string]chan struct{} // of local copies
 }
 
@@ -183,7 +184,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		}
 		return nil, noCredentials(op, err)
 	}
-	s := &Store{o: o, folders: map[string]bool{}, locks: map[string]chan struct{}{}}
+	s := &Store{o: o, folders: map[string]bool{}, seen: map[string]bool{}, locks: map[string]chan struct{}{}}
 	s.api = s3.NewFromConfig(cfg, func(so *s3.Options) {
 		so.UsePathStyle = o.PathStyle
 		if o.Endpoint != "" {

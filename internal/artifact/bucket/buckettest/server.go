@@ -116,6 +116,18 @@ func (s *Server) Age(by time.Duration) {
 	}
 }
 
+// Date gives an object a time. It reports whether there is one.
+func (s *Server) Date(key string, at time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o, ok := s.objects[key]
+	if ok {
+		o.time = at
+		s.objects[key] = o
+	}
+	return ok
+}
+
 // Damage changes the bytes of an object behind the store's back.
 func (s *Server) Damage(key string, f func(data []byte) []byte) bool {
 	s.mu.Lock()
@@ -400,13 +412,18 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, key string) {
 	}
 	data, status := o.data, http.StatusOK
 	if text, ok := strings.CutPrefix(r.Header.Get("Range"), "bytes="); ok {
-		from, _ := strconv.Atoi(strings.TrimSuffix(text, "-"))
-		if from >= len(data) {
+		first, last, _ := strings.Cut(text, "-")
+		from, _ := strconv.Atoi(first)
+		end := len(data)
+		if n, err := strconv.Atoi(last); err == nil {
+			end = min(end, n+1)
+		}
+		if from >= end {
 			refuse(w, r, http.StatusRequestedRangeNotSatisfiable, "InvalidRange")
 			return
 		}
-		h.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, len(data)-1, len(data)))
-		data, status = data[from:], http.StatusPartialContent
+		h.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, end-1, len(data)))
+		data, status = data[from:end], http.StatusPartialContent
 	}
 	h.Set("Content-Length", strconv.Itoa(len(data)))
 	w.WriteHeader(status)
