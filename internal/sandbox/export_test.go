@@ -31,3 +31,6 @@ func (p Python) Without(part string) (Python, int) {
 
 // Users are the users of the slots, none where programs keep the user of this process.
 func (s *Sandbox) Users() []int64 { return s.users.ids }
+
+// Choose is the choice of an interpreter.
+var Choose = choose

@@ -65,31 +65,14 @@ func FindPython(ctx context.Context, path string) (Python, error) {
 		}
 		return p, nil
 	}
-	var best string
-	for _, name := range []string{
+	best, passed := choose(ctx, []string{
 		"python3.12", "/usr/local/bin/python3.12", "/usr/bin/python3.12", "python3", "/usr/local/bin/python3", "/usr/bin/python3",
-	} {
-		found, err := exec.LookPath(name)
-		if err != nil {
-			continue
-		}
-		v, err := askVersion(ctx, found)
-		if err != nil || !v.usable() {
-			continue
-		}
-		if v.wanted() {
-			best = found
-			break
-		}
-		if best == "" && !v.crippled() {
-			best = found
-		}
-	}
+	})
 	if err := ctx.Err(); err != nil {
 		return Python{}, err
 	}
 	if best == "" {
-		return Python{}, fault.New(fault.Infrastructure, op, "no python3 from 3.9 on was found").WithHint("%s", pythonHint)
+		return Python{}, fault.New(fault.Infrastructure, op, "no python3 from 3.9 on was found%s", passed).WithHint("%s", pythonHint)
 	}
 	p, err := probe(ctx, best)
 	if err != nil && ctx.Err() != nil {
@@ -99,6 +82,29 @@ func FindPython(ctx context.Context, path string) (Python, error) {
 		return Python{}, fault.New(fault.Infrastructure, op, "%s: %w", best, err).WithHint("%s", pythonHint)
 	}
 	return p, nil
+}
+
+// choose returns the first interpreter of the wanted range, else the first that can be used, else why one that is there was passed over.
+func choose(ctx context.Context, names []string) (best, passed string) {
+	for _, name := range names {
+		found, err := exec.LookPath(name)
+		if err != nil {
+			continue
+		}
+		v, err := askVersion(ctx, found)
+		if err != nil || !v.usable() {
+			continue
+		}
+		switch {
+		case v.wanted():
+			return found, ""
+		case v.crippled():
+			passed = fmt.Sprintf(": %d.%d.%d at %s was passed over, as ordinary recursive programs fail in it", v[0], v[1], v[2], found)
+		case best == "":
+			best = found
+		}
+	}
+	return best, passed
 }
 
 func python(ctx context.Context, path, code string) ([]byte, error) {

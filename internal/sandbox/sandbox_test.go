@@ -198,6 +198,32 @@ func TestNew_infrastructure(t *testing.T) {
 	}
 }
 
+// Of what is there the wanted range comes first, then whatever can be used; one that cannot is named in the reason.
+func TestChoose_prefersTheWantedRange(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	at := func(version string) string {
+		return testutil.WriteScript(t, dir, "python"+version, "echo "+version)
+	}
+	broken := testutil.WriteScript(t, dir, "broken", "exit 1")
+	for _, c := range []struct {
+		names  []string
+		best   string
+		passed string
+	}{
+		{[]string{at("3.11.7"), at("3.12.3"), at("3.13.0")}, at("3.12.3"), ""},
+		{[]string{at("3.12.2"), at("3.13.0"), at("3.11.7")}, at("3.13.0"), "3.12.2"},
+		{[]string{at("3.12.1"), at("3.8.18"), broken, "/nonexistent/python3"}, "", "3.12.1 at " + at("3.12.1")},
+		{[]string{at("3.8.18"), broken}, "", ""},
+		{nil, "", ""},
+	} {
+		best, passed := sandbox.Choose(t.Context(), c.names)
+		if best != c.best || (passed == "") != (c.passed == "") || !strings.Contains(passed, c.passed) {
+			t.Errorf("%v: got %q, passed over %q; want %q, %q", c.names, best, passed, c.best, c.passed)
+		}
+	}
+}
+
 func TestFindPython_explicit(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"/nonexistent/python3", "/bin/ls", "/"} {

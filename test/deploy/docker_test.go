@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"go/version"
 	"os"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -92,6 +93,9 @@ func TestCompose_agreesWithTheProgram(t *testing.T) {
 			if !strings.HasPrefix(p, "127.0.0.1:") {
 				t.Errorf("service %s publishes %s beyond loopback", name, p)
 			}
+		}
+		if strings.HasPrefix(s.Image, "temporalio/") && len(s.Entrypoint) > 0 && s.Entrypoint[0] != "sh" {
+			t.Errorf("service %s runs %s: the images of Temporal are of Alpine, which has no other shell than sh", name, s.Entrypoint[0])
 		}
 		if !strings.HasPrefix(s.Image, "steady:") {
 			if _, tag, ok := strings.Cut(s.Image, ":"); !ok || tag == "latest" {
@@ -199,5 +203,37 @@ func TestDockerfile_agreesWithTheModule(t *testing.T) {
 		if len(v) != 1 || !slices.Contains(devserver.DynamicConfig(), fmt.Sprintf("%s=%v", key, v[0].Value)) {
 			t.Errorf("%s: %v is not what the development server has: %v", key, v, devserver.DynamicConfig())
 		}
+	}
+}
+
+// The scripts of the compose file are read by a shell that knows POSIX only, as the one of Alpine, which their images are made of.
+func TestCompose_scriptsAreOfAPlainShell(t *testing.T) {
+	t.Parallel()
+	var c compose
+	if err := yaml.Unmarshal([]byte(readFile(t, "docker/compose.yaml")), &c); err != nil {
+		t.Fatal(err)
+	}
+	shell, err := exec.LookPath("dash")
+	if err != nil {
+		t.Skip("no dash: apt-get install dash brings it")
+	}
+	seen := 0
+	for name, s := range c.Services {
+		if len(s.Entrypoint) == 0 {
+			continue
+		}
+		seen++
+		script := strings.ReplaceAll(strings.Join(s.Command, "\n"), "$$", "$") // as compose hands it on
+		if out, err := exec.CommandContext(t.Context(), shell, "-n", "-c", script).CombinedOutput(); err != nil {
+			t.Errorf("service %s: %v\n%s", name, err, out)
+		}
+		for _, only := range []string{"[[", "<(", "<<<", "function ", "local ", "declare ", "{1..", "&>", "$'", "=~", "source "} {
+			if strings.Contains(script, only) {
+				t.Errorf("service %s has %q, which is of bash", name, only)
+			}
+		}
+	}
+	if seen < 2 {
+		t.Errorf("%d scripts were found", seen)
 	}
 }
