@@ -15,6 +15,7 @@ import (
 
 	"github.com/steadyrl/steady/internal/artifact/bucket"
 	"github.com/steadyrl/steady/internal/artifact/bucket/buckettest"
+	"github.com/steadyrl/steady/internal/record"
 )
 
 // TestMain gives the process the credentials of the servers of the tests.
@@ -202,6 +203,7 @@ func TestServer_ofABucketSeesWhatIsNew(t *testing.T) {
 	g := newFixture(t, t.TempDir(), "alpha")
 	g.groups = 1
 	g.start(77)
+	g.json(g.l.RunFile(), record.Run{Run: "alpha", Owner: "another", Lineage: "l0", Started: "2026-03-02T09:00:00Z"}) // times are in seconds
 	g.step(1)
 	g.inBucket(srv, writer)
 	want(t, s, "/", "1 of 77")

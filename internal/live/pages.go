@@ -13,10 +13,15 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/record"
 	"github.com/steadyrl/steady/internal/report"
 )
+
+// runsAtOnce bounds the runs that are looked at at once for the list: in a bucket a look is a few requests.
+const runsAtOnce = 4
 
 // home lists the runs, the newest change first.
 func (s *Server) home(r *http.Request) (*answer, error) {
@@ -25,18 +30,28 @@ func (s *Server) home(r *http.Request) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	var list []*Status
-	var stamps []string
-	for _, name := range names {
-		st, err := s.newest(ctx, name)
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil, err
+	list := make([]*Status, len(names))
+	var g errgroup.Group
+	g.SetLimit(runsAtOnce)
+	for i, name := range names {
+		g.Go(func() error {
+			st, err := s.newest(ctx, name)
+			if err != nil && ctx.Err() != nil {
+				return ctx.Err()
 			}
-			st = &Status{Run: name, State: "damaged", Why: err.Error(), Balanced: true, stamp: err.Error()}
-		}
-		list = append(list, st)
-		stamps = append(stamps, name, st.stamp)
+			if err != nil {
+				st = &Status{Run: name, State: "damaged", Why: err.Error(), Balanced: true, stamp: err.Error()}
+			}
+			list[i] = st
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	var stamps []string
+	for i, name := range names {
+		stamps = append(stamps, name, list[i].stamp)
 	}
 	slices.SortStableFunc(list, func(a, b *Status) int {
 		return cmp.Or(strings.Compare(b.Changed, a.Changed), strings.Compare(a.Run, b.Run))
