@@ -42,7 +42,7 @@ func (c *verifyCmd) Run(ctx context.Context, s *streams) error {
 			res.Records, res.Steps, res.Files, strings.Join(res.Lineages, ", "), res.Bytes)
 	}
 	if n := len(res.Findings); n > 0 {
-		return &exitError{exitMismatch, fault.New(fault.Corrupt, "", "%d differences in run %s: what is recorded is not what the run wrote", n, c.Name).
+		return &exitError{exitMismatch, fault.New(fault.Corrupt, "", "run %s differs from what it wrote; differences: %d", c.Name, n).
 			WithHint("restore the named files from one copy of the store; docs/operations.md says more under Corrupt")}
 	}
 	if !c.JSON {

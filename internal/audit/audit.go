@@ -4,6 +4,7 @@ package audit
 
 import (
 	"context"
+	"errors"
 	"path"
 	"strconv"
 	"strings"
@@ -69,10 +70,18 @@ func Run(ctx context.Context, s artifact.Store, run string) (Result, error) {
 func (a *auditor) note(err error) error {
 	switch fault.KindOf(err) {
 	case fault.Corrupt, fault.NotFound, fault.Invalid:
-		a.res.Findings = append(a.res.Findings, Finding{a.l.Lineage, err.Error(), fault.HintOf(err)})
+		a.res.Findings = append(a.res.Findings, Finding{a.l.Lineage, text(err), fault.HintOf(err)})
 		return nil
 	}
 	return err
+}
+
+// text is an error without the function that it is from.
+func text(err error) string {
+	if f, ok := errors.AsType[*fault.Error](err); ok && f == err { //nolint:errorlint // one that is wrapped has more to say
+		return f.Err.Error()
+	}
+	return err.Error()
 }
 
 // records verifies the seal of every document. Checkpoints, exports and base files have digests in their own form.
@@ -221,7 +230,7 @@ func (a *auditor) books() error {
 // named reports whether a finding says the same.
 func (a *auditor) named(err error) bool {
 	for _, f := range a.res.Findings {
-		if f.Lineage == a.l.Lineage && f.What == err.Error() {
+		if f.Lineage == a.l.Lineage && f.What == text(err) {
 			return true
 		}
 	}
