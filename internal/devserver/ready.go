@@ -112,14 +112,20 @@ func (s *Server) admin(ctx context.Context, args ...string) ([]byte, error) {
 	return out, nil
 }
 
-// logTail returns the last lines of the log, shortened.
+// logTail returns the last lines of the log, shortened. If they are the trace of a panic, it is the line before the trace, which says why.
 func (s *Server) logTail() string {
 	data, err := os.ReadFile(s.options.LogFile)
 	if err != nil {
 		return err.Error()
 	}
-	lines := strings.Split(strings.TrimSpace(string(data[max(0, len(data)-2000):])), "\n")
-	return strings.Join(lines[max(0, len(lines)-3):], " / ")
+	lines := strings.Split(strings.TrimSpace(string(data[max(0, len(data)-100_000):])), "\n")
+	for i := len(lines) - 1; i >= 0 && !strings.HasPrefix(lines[i], "{"); i-- { // what it logs begins so
+		if strings.HasPrefix(lines[i], "panic: ") || strings.HasPrefix(lines[i], "fatal error: ") {
+			return lines[i]
+		}
+	}
+	last := strings.Join(lines[max(0, len(lines)-3):], " / ")
+	return last[max(0, len(last)-2000):]
 }
 
 // waitPorts waits until both ports are free: 10 s if the last user of the data directory was killed, since the kernel

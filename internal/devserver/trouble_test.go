@@ -87,3 +87,24 @@ func TestTroubles_readsWhatIsNewOnce(t *testing.T) {
 		t.Errorf("after an endless line: got %q, want %q", got, full)
 	}
 }
+
+// Of a server that panicked, the reason is told and not the end of the trace; an old panic is no reason.
+func TestLogTail_saysWhy(t *testing.T) {
+	t.Parallel()
+	trace := "\ngoroutine 1 [running]:\n" + strings.Repeat("main.f(0x1)\n\t/src/f.go:1 +0x2a9\n", 30)
+	for log, want := range map[string]string{
+		"{}\npanic: port 7 is taken\n" + trace:            "panic: port 7 is taken",
+		"{}\nfatal error: out of memory\n" + trace:        "fatal error: out of memory",
+		"panic: of yesterday\n" + trace + "{}\nerror: x\n": "{} / error: x",
+		"a\nb\nc\nd\n":                                     "b / c / d",
+	} {
+		file := filepath.Join(t.TempDir(), "temporal.log")
+		if err := os.WriteFile(file, []byte(log), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s := &Server{options: Options{LogFile: file}}
+		if got := s.logTail(); !strings.HasSuffix(got, want) || strings.Contains(got, "yesterday") {
+			t.Errorf("%q: got %q, want %q", log, got, want)
+		}
+	}
+}
