@@ -93,10 +93,10 @@ func TestLogTail_saysWhy(t *testing.T) {
 	t.Parallel()
 	trace := "\ngoroutine 1 [running]:\n" + strings.Repeat("main.f(0x1)\n\t/src/f.go:1 +0x2a9\n", 30)
 	for log, want := range map[string]string{
-		"{}\npanic: port 7 is taken\n" + trace:            "panic: port 7 is taken",
-		"{}\nfatal error: out of memory\n" + trace:        "fatal error: out of memory",
+		"{}\npanic: port 7 is taken\n" + trace:             "panic: port 7 is taken",
+		"{}\nfatal error: out of memory\n" + trace:         "fatal error: out of memory",
 		"panic: of yesterday\n" + trace + "{}\nerror: x\n": "{} / error: x",
-		"a\nb\nc\nd\n":                                     "b / c / d",
+		"a\nb\nc\nd\n": "b / c / d",
 	} {
 		file := filepath.Join(t.TempDir(), "temporal.log")
 		if err := os.WriteFile(file, []byte(log), 0o600); err != nil {
