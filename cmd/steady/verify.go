@@ -38,8 +38,8 @@ func (c *verifyCmd) Run(ctx context.Context, s *streams) error {
 		if res.Unsealed > 0 {
 			fmt.Fprintf(s.out, "%d of %d records carry no seal: an older build wrote them, or the seals were removed\n", res.Unsealed, res.Records)
 		}
-		fmt.Fprintf(s.out, "read: %d records, %d results and %d files of lineages %s, %d bytes\n",
-			res.Records, res.Steps, res.Files, strings.Join(res.Lineages, ", "), res.Bytes)
+		fmt.Fprintf(s.out, "read: %d records, %d results and %d files, %d bytes; lineages: %s\n",
+			res.Records, res.Steps, res.Files, res.Bytes, strings.Join(res.Lineages, ", "))
 	}
 	if n := len(res.Findings); n > 0 {
 		return &exitError{exitMismatch, fault.New(fault.Corrupt, "", "run %s differs from what it wrote; differences: %d", c.Name, n).

@@ -2,6 +2,7 @@ package weights
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -41,7 +42,10 @@ func ParseConfig(data []byte) (model.Config, error) {
 	const op = "weights.ParseConfig"
 	var r rawConfig
 	if err := json.Unmarshal(data, &r); err != nil {
-		return model.Config{}, fault.New(fault.Invalid, op, "config.json: %w", err)
+		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+			err = fmt.Errorf("%s is a %s that does not fit", wrong.Field, wrong.Value)
+		}
+		return model.Config{}, fault.New(fault.Invalid, op, "config.json: %w", err).WithHint("%s", fetchAgain)
 	}
 	var bad []string
 	want := func(ok bool, format string, args ...any) {
@@ -79,7 +83,11 @@ func loadConfig(dir fs.FS, name string) (model.Config, error) {
 	if err != nil {
 		return model.Config{}, notModel(name, err)
 	}
-	return ParseConfig(data)
+	c, err := ParseConfig(data)
+	if err != nil {
+		return model.Config{}, fault.New(fault.Invalid, "weights.LoadConfig", "model %s: %w", name, err)
+	}
+	return c, nil
 }
 
 func notModel(dir string, err error) error {

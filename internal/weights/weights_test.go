@@ -118,12 +118,24 @@ func TestParseConfig_refusesOtherModels(t *testing.T) {
 		{`"hidden_size": 2560`, `"hidden_size": 0`, "hidden_size"},
 		{`"num_key_value_heads": 8`, `"num_key_value_heads": 5`, "multiple"},
 		{`{`, ``, "config.json"},
+		{`"hidden_size": 2560`, `"hidden_size": 1e99`, "hidden_size is a number"},
+		{`"hidden_size": 2560`, `"hidden_size": "wide"`, "hidden_size is a string"},
 	}
 	for _, tt := range tests {
 		_, err := ParseConfig([]byte(strings.Replace(string(good), tt.old, tt.new, 1)))
 		if !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want Invalid that says %q", tt.new, err, tt.want)
 		}
+		if fault.HintOf(err) == "" || strings.Contains(err.Error(), "Go ") {
+			t.Errorf("%s: %v, hint %q; want what to do, and no words of the implementation", tt.new, err, fault.HintOf(err))
+		}
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, ConfigFile), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LoadConfig(dir); !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), dir) || fault.HintOf(err) == "" {
+		t.Errorf("%v, want Invalid that names %s, with a hint", err, dir)
 	}
 }
 
