@@ -108,7 +108,7 @@ func (b *batch) attend(a *attention, out, stats cudart.Ptr, args []cudart.Arg) {
 	if d.tensor() {
 		n := len(p.tiles) / 2
 		all := append([]cudart.Arg{out.Arg(), stats.Arg()}, args[:5]...)
-		b.launch(d.k.attendtile, pad(n, 4)/4, d.headBlocks(tensorPairs), threads, append(append(all, a.tiles.at.Arg(), cudart.Int(n)), args[5:]...)...)
+		b.launch(d.k.attendtile, pad(n, 2)/2, d.headBlocks(tensorPairs), 64, append(append(all, a.tiles.at.Arg(), cudart.Int(n)), args[5:]...)...)
 		return
 	}
 	pairs := min(widePairs, d.Heads/d.KVHeads)

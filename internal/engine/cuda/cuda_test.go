@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
@@ -61,7 +62,8 @@ func chooseDevice() {
 	err := cudart.Load(os.Getenv("STEADY_CUDA_DRIVER"))
 	switch {
 	case err == nil:
-		underTest.opts = Options{NVRTC: os.Getenv("STEADY_NVRTC"), CUBLASLt: os.Getenv("STEADY_CUBLASLT"), KernelDir: filepath.Join(emulatorDir, "kernels")}
+		dir := cmp.Or(os.Getenv("STEADY_KERNELS"), filepath.Join(emulatorDir, "kernels"))
+		underTest.opts = Options{NVRTC: os.Getenv("STEADY_NVRTC"), CUBLASLt: os.Getenv("STEADY_CUBLASLT"), KernelDir: dir}
 		return
 	case !fault.Is(err, fault.NotFound):
 		underTest.skip = fmt.Sprintf("the driver has no device: %v", err)

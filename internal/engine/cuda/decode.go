@@ -31,6 +31,7 @@ type decoder struct {
 	tokens, positions, asks cudart.Ptr
 	tables                  cudart.Ptr // [rows, seqPages]
 	parts, partStats        buffer
+	arrivals                buffer // spans that are done, by row and heads; 0 between kernels
 	results                 results
 	landings                [2]landing
 	next                    int
@@ -159,7 +160,7 @@ func (g *gpu) makeRoom(key stepKey) error {
 	if err := d.forget(); err != nil {
 		return err
 	}
-	into := map[string]*buffer{"parts": &d.parts, "partStats": &d.partStats}
+	into := map[string]*buffer{"parts": &d.parts, "partStats": &d.partStats, "arrivals": &d.arrivals}
 	return errors.Join(g.needAll(into, parts), d.results.grow(&g.device, key.rows, key.width))
 }
 
@@ -195,7 +196,6 @@ func (g *gpu) finish(s step, tops []int32) ([]answer, []record, error) {
 func (g *gpu) steps(key stepKey) error {
 	b, d, n := &batch{d: &g.device, early: g.early}, &g.decoder, key.rows
 	b.launch(g.k.embed, n, 1, threads, g.x.Arg(), g.w.embed.at.Arg(), d.tokens.Arg(), cudart.Int(g.Hidden), cudart.Int(g.hiddenP))
-	warps := n * g.headBlocks(8) * key.splits
 	var delta cudart.Ptr
 	for i, l := range g.w.layers {
 		place := []cudart.Arg{cudart.Int(g.seqPages), cudart.Int(i), cudart.Int(g.Layers), cudart.Int(g.Heads), cudart.Int(g.KVHeads), cudart.Int(g.HeadDim)}
@@ -203,11 +203,10 @@ func (g *gpu) steps(key stepKey) error {
 		delta = g.delta
 		b.product(g.qkv, g.n, l.qkv, n)
 		b.heads(g.q, g.cache, g.qkv, l, d.tables, 0, d.positions, place, n)
-		b.follow(g.k.attendsplit, pad(warps, 4)/4, 1, threads, append(append([]cudart.Arg{
-			d.parts.at.Arg(), d.partStats.at.Arg(), g.q.Arg(), g.cache.Arg(), d.tables.Arg(), d.positions.Arg(), cudart.Int(n), cudart.Int(key.splits),
-		}, place...), g.scale())...)
-		b.follow(g.k.attendfold, n, pad(g.Heads, threads/32)/(threads/32), threads, g.att.Arg(), d.parts.at.Arg(), d.partStats.at.Arg(), d.positions.Arg(), cudart.Int(key.splits),
-			cudart.Int(g.Heads), cudart.Int(g.HeadDim), cudart.Int(g.queriesP))
+		b.follow(g.k.attendsplit, n*g.headBlocks(8)*key.splits, 1, plan.SplitKeys/tensorKeys*32, append(append([]cudart.Arg{
+			g.att.Arg(), d.parts.at.Arg(), d.partStats.at.Arg(), d.arrivals.at.Arg(), g.q.Arg(), g.cache.Arg(), d.tables.Arg(), d.positions.Arg(),
+			cudart.Int(n), cudart.Int(key.splits),
+		}, place...), cudart.Int(g.queriesP), g.scale())...)
 		b.product(g.delta, g.att, l.out, n)
 		b.addNorm(g.n, g.x, delta, l.norm2, 0, n)
 		b.product(g.gu, g.n, l.gateUp, n)

@@ -108,7 +108,7 @@ type kernels struct {
 	embed, addnorm, heads, silumul, gemm, fill    *cudart.Function
 	samplemax, samplebound, samplesum, samplepick *cudart.Function
 	// Tensor cores: of BF16 alone.
-	attendsplit, attendfold, attendtile               *cudart.Function
+	attendsplit, attendtile                           *cudart.Function
 	attend2, attend4, attend8, attendwide, attendjoin *cudart.Function
 	// Of the trainer alone.
 	add, narrow, gemmgrad, normgrad, columnpart, columnsum, silugrad, headsgrad, attendgradq, attendgradkv, embedgrad, loss, squares,
@@ -136,7 +136,7 @@ func load(ctx *cudart.Context, code []byte, p Precision) (*kernels, error) {
 		return k, nil
 	}
 	for name, f := range map[string]**cudart.Function{
-		"attendsplit": &k.attendsplit, "attendfold": &k.attendfold, "attendtile": &k.attendtile,
+		"attendsplit": &k.attendsplit, "attendtile": &k.attendtile,
 	} {
 		if *f, err = m.Function(name, 0); err != nil {
 			return nil, err

@@ -54,6 +54,8 @@ const (
 	Align = 8
 	// PageTokens is the number of tokens of a page of keys and values.
 	PageTokens = 32
+	// SplitKeys is the number of keys of a partial result of attention when decoding.
+	SplitKeys = 512
 	// HeadRows is the number of trained tokens whose logits exist at once, ExactHeadRows the same of the exact step.
 	HeadRows, ExactHeadRows = 2048, 512
 	// AttendRoom bounds the workspace of one call of cuDNN's attention, in bytes; longer sequences go in fewer heads a call.
@@ -76,7 +78,6 @@ const (
 	segment     = 1024
 	candidates  = 1024
 	sortedWidth = 1024
-	splitKeys   = 128      // keys of a part of attention when decoding
 	blasBytes   = 64 << 20 // workspace of cuBLASLt
 )
 

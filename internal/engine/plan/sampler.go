@@ -56,7 +56,7 @@ func LaneParts(s Sizes, sequences int) []Part {
 
 // SplitsOf is the number of partial results of attention for rows up to a position, rounded up to one of few numbers.
 func SplitsOf(position int) int {
-	need, n := position/splitKeys+1, 1
+	need, n := position/SplitKeys+1, 1
 	for n < need {
 		if n >= 2 && n*3/2 >= need {
 			return n * 3 / 2
@@ -69,7 +69,7 @@ func SplitsOf(position int) int {
 // PartialParts are the partial results of a decoder's attention for rows and splits; it grows them as sequences get longer.
 func PartialParts(s Sizes, rows, splits int) []Part {
 	n := rows * splits * s.Heads
-	return []Part{{"parts", Attention, n * s.HeadDim * 4}, {"partStats", Attention, n * 8}}
+	return []Part{{"parts", Attention, n * s.HeadDim * 4}, {"partStats", Attention, n * 8}, {"arrivals", Work, rows * s.Heads * 4}}
 }
 
 // ResultParts are the arrays of a sampler's results for rows of logits with a record of a width.

@@ -1,14 +1,15 @@
 #if STEADY_BF16
 // Attention of BF16 on tensor cores, for heads of up to 128 elements in multiples of 8. KEYS neighbouring keys, counted from the first of the sequence,
-// make one partial result, computed by one warp for 8 or 16 pairs of a row and a query head that read one key/value head; partial results are
-// joined in order. The kernels for single rows and for tiles of a prompt share this arithmetic, so a row has the same bits in both. Queries and
-// probabilities are rounded to BF16; scores, sums and outputs are float32.
+// make one partial result, computed by one warp for 8 or 16 pairs of a row and a query head that read one key/value head. The partial results of a span of
+// SPAN keys are joined in order, and then the spans. The kernels for single rows and for tiles of a prompt share this arithmetic, so a row has the same bits
+// in both. Queries and probabilities are rounded to BF16; scores, sums and outputs are float32.
 //
 // Keys and values are the left operands and go from memory to the registers of mma without a detour: which element of a head a lane holds is free as
 // long as queries and keys agree (contraction), or outputs are written accordingly (values). In a step of 16 keys lane 4g+t holds elements 32c+8t..+7 of
 // keys g and g+8, and elements 64h+8g..+7 of values of keys 2t, 2t+1, 2t+8, 2t+9. Scores are [16 keys, 8 pairs]: the lane has those of keys g and
 // g+8 with pairs 2t and 2t+1.
 #define KEYS 128
+#define SPAN 512
 #define PAIRS 16
 #define LOG2E 1.44269504088896341f
 
@@ -168,73 +169,135 @@ __device__ inline void unit(float (*o)[8][4], float (*top)[2], float (*sum)[2], 
     }
 }
 
-// attendsplit computes the partial results of single rows: parts [rows,splits,heads,d] and partStats [rows,splits,heads,2]; those of keys behind the row's
-// position stay as they are. A warp takes one split of one row and of up to 8 query heads. Grid: 4 warps a block over rows * blocks of heads * splits.
-KERNEL attendsplit(float *parts, float *partStats, const float *q, const elem *cache, const int *tables, const int *position, int rows, int splits,
-                   int pages, int layer, int layers, int nheads, int kv, int d, float scale) {
-    int group = nheads / kv, per = min(group, 8), blocks = (group + per - 1) / per;
-    // Splits are the slowest: the short last ones of all rows fill the end, and warps of a block have about the same work.
-    int item = blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5), split = item / (rows * kv * blocks);
-    item %= rows * kv * blocks;
-    int kvHead = item / blocks % kv, head0 = kvHead * group + item % blocks * per, row = item / blocks / kv;
-    if (split >= splits) return;
-    // Positions, tables and the keys of earlier tokens are not the work of the kernel before.
-    int pos = position[row], base = split * KEYS;
-    if (base > pos) return;
-    per = min(per, (kvHead + 1) * group - head0);
-    int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
-    Lines l = lines(cache, tables + (u64)row * pages, layer, layers, kvHead, kv, d);
-    fetch(l.cache + l.table[base / PAGE] * l.page + lane * d);
-    await();
-    u32 a[1][8][2];
-    fragments(a[0], g < per ? q + ((u64)row * nheads + head0 + g) * d : 0, d, t);
-    float o[1][8][4], top[1][2], sum[1][2];
-    int see[1][2] = {{pos, pos}};
-    unit<1>(o, top, sum, a, l, base, see, pos, d, scale);
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        if (2 * t + i >= per) break;
-        u64 at = ((u64)row * splits + split) * nheads + head0 + 2 * t + i;
-        if (g == 0) {
-            partStats[2 * at] = top[0][i];
-            partStats[2 * at + 1] = sum[0][i];
-        }
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            int e = 64 * h + 8 * g;
-            if (e >= d) break;
-            Eights x;
-#pragma unroll
-            for (int j = 0; j < 8; j++) x.v[j] = o[0][4 * h + j / 2][2 * (j % 2) + i];
-            *(Eights *)(parts + at * d + e) = x;
-        }
-    }
+// fresh reads what another multiprocessor wrote in this launch.
+__device__ inline Quad fresh(const Quad *from) {
+#ifdef STEADY_HOST
+    return *from;
+#else
+    Quad q;
+    asm volatile("ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(q.x), "=r"(q.y), "=r"(q.z), "=r"(q.w) : "l"(from) : "memory");
+    return q;
+#endif
+}
+__device__ inline float fresh(const float *from) {
+#ifdef STEADY_HOST
+    return *from;
+#else
+    float x;
+    asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(x) : "l"(from) : "memory");
+    return x;
+#endif
 }
 
-// attendfold joins the partial results of attendsplit in order and writes out [rows,ldo]; columns from heads*d to ldo become 0. A warp takes a head.
-// Grid: rows x blocks of heads.
-KERNEL attendfold(elem *out, const float *parts, const float *partStats, const int *position, int splits, int nheads, int d, int ldo) {
-    int row = blockIdx.x, head = blockIdx.y * (blockDim.x >> 5) + (threadIdx.x >> 5), lane = threadIdx.x & 31, count = position[row] / KEYS + 1;
+// joinFour joins four elements of a partial result to a running one.
+__device__ inline void joinFour(float *acc, Join *j, Quad part, float top, float sum) {
+    *j = join(j->top, j->sum, top, sum);
+    acc[0] = joined(acc[0], __uint_as_float(part.x), *j);
+    acc[1] = joined(acc[1], __uint_as_float(part.y), *j);
+    acc[2] = joined(acc[2], __uint_as_float(part.z), *j);
+    acc[3] = joined(acc[3], __uint_as_float(part.w), *j);
+}
+
+// attendsplit writes out [rows,ldo] for single rows; columns from heads*d to ldo become 0. A block takes SPAN keys of one row for up to 8 query heads, a warp
+// KEYS of them. What its warps have is joined in order; the block that comes last, of those of a row and these heads, joins the spans in order, which the others
+// left in parts [rows,splits,heads,d] and partStats [rows,splits,heads,2]. arrivals [rows,kv heads * blocks of heads] counts them and is 0 before and after.
+// Grid: rows * kv heads * blocks of heads * splits, a warp for each KEYS of SPAN.
+KERNEL attendsplit(elem *out, float *parts, float *partStats, int *arrivals, const float *q, const elem *cache, const int *tables, const int *position,
+                   int rows, int splits, int pages, int layer, int layers, int nheads, int kv, int d, int ldo, float scale) {
+    __shared__ Quad mine[SPAN / KEYS][8][33]; // a row has 128 elements, and 16 bytes for the banks' sake
+    __shared__ float tops[SPAN / KEYS][8], sums[SPAN / KEYS][8];
+    __shared__ int last;
+    int group = nheads / kv, per = min(group, 8), blocks = (group + per - 1) / per;
+    // Splits are the slowest: the short last ones of all rows fill the end.
+    int item = blockIdx.x, split = item / (rows * kv * blocks);
+    item %= rows * kv * blocks;
+    int kvHead = item / blocks % kv, head0 = kvHead * group + item % blocks * per, row = item / blocks / kv;
+    // Positions, tables and the keys of earlier tokens are not the work of the kernel before.
+    int pos = position[row], warp = threadIdx.x >> 5, base = split * SPAN + warp * KEYS;
+    if (split * SPAN > pos) return;
+    per = min(per, (kvHead + 1) * group - head0);
+    int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3, spans = pos / SPAN + 1, own = min(SPAN / KEYS, (pos - split * SPAN) / KEYS + 1);
+    Lines l = lines(cache, tables + (u64)row * pages, layer, layers, kvHead, kv, d);
+    if (base <= pos) fetch(l.cache + l.table[base / PAGE] * l.page + lane * d);
     await();
-    if (head >= nheads) return;
-    int e = 4 * lane;
-    const Quad *from = (const Quad *)(parts + ((u64)row * splits * nheads + head) * d + (e < d ? e : 0));
-    const float *stats = partStats + 2 * ((u64)row * splits * nheads + head);
-    Join j = {-INF, 0, 0, 0};
-    float acc[4] = {0, 0, 0, 0};
-#pragma unroll 8
-    for (int s = 0; s < count; s++) {
-        Quad x = from[(u64)s * nheads * d / 4];
-        j = join(j.top, j.sum, stats[2 * s * nheads], stats[2 * s * nheads + 1]);
-        acc[0] = joined(acc[0], __uint_as_float(x.x), j);
-        acc[1] = joined(acc[1], __uint_as_float(x.y), j);
-        acc[2] = joined(acc[2], __uint_as_float(x.z), j);
-        acc[3] = joined(acc[3], __uint_as_float(x.w), j);
+    if (base <= pos) {
+        u32 a[1][8][2];
+        fragments(a[0], g < per ? q + ((u64)row * nheads + head0 + g) * d : 0, d, t);
+        float o[1][8][4], top[1][2], sum[1][2];
+        int see[1][2] = {{pos, pos}};
+        unit<1>(o, top, sum, a, l, base, see, pos, d, scale);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            if (2 * t + i >= per) break;
+            if (g == 0) {
+                tops[warp][2 * t + i] = top[0][i];
+                sums[warp][2 * t + i] = sum[0][i];
+            }
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                int e = 64 * h + 8 * g;
+                if (e >= d) break;
+#pragma unroll
+                for (int j = 0; j < 2; j++) {
+                    float(*x)[4] = o[0] + 4 * h + 2 * j;
+                    mine[warp][2 * t + i][e / 4 + j] = {__float_as_uint(x[0][i]), __float_as_uint(x[0][2 + i]), __float_as_uint(x[1][i]), __float_as_uint(x[1][2 + i])};
+                }
+            }
+        }
     }
-    elem *to = out + (u64)row * ldo + head * d + e;
-    for (int i = 0; i < 4 && e < d; i++) to[i] = put(acc[i] / j.sum);
-    if (head == nheads - 1)
-        for (int i = nheads * d + lane; i < ldo; i += 32) out[(u64)row * ldo + i] = put(0.0f);
+    __syncthreads();
+    for (int i = threadIdx.x; i < per * d / 4; i += blockDim.x) {
+        int pair = i / (d / 4), e = i % (d / 4) * 4;
+        Join j = {-INF, 0, 0, 0};
+        float acc[4] = {0, 0, 0, 0};
+        for (int w = 0; w < own; w++) joinFour(acc, &j, mine[w][pair][e / 4], tops[w][pair], sums[w][pair]);
+        Quad x = {__float_as_uint(acc[0]), __float_as_uint(acc[1]), __float_as_uint(acc[2]), __float_as_uint(acc[3])};
+        if (spans == 1) {
+            Join whole = {-INF, 0, 0, 0};
+            float result[4] = {0, 0, 0, 0};
+            joinFour(result, &whole, x, j.top, j.sum);
+            for (int c = 0; c < 4; c++) out[(u64)row * ldo + (head0 + pair) * d + e + c] = put(result[c] / whole.sum);
+            continue;
+        }
+        u64 at = ((u64)row * splits + split) * nheads + head0 + pair;
+        *(Quad *)(parts + at * d + e) = x;
+        if (e == 0) {
+            partStats[2 * at] = j.top;
+            partStats[2 * at + 1] = j.sum;
+        }
+    }
+    if (spans > 1) {
+        __threadfence();
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            int *counter = arrivals + item;
+            last = atomicAdd(counter, 1) == spans - 1;
+            if (last) *counter = 0;
+        }
+        __syncthreads();
+        if (!last) return;
+        __threadfence();
+        for (int i = threadIdx.x; i < per * d / 4; i += blockDim.x) {
+            int pair = i / (d / 4), e = i % (d / 4) * 4;
+            u64 first = (u64)row * splits * nheads + head0 + pair;
+            Join j = {-INF, 0, 0, 0};
+            float acc[4] = {0, 0, 0, 0};
+#pragma unroll 8
+            for (int s = 0; s < spans; s++) {
+                u64 at = first + (u64)s * nheads;
+                joinFour(acc, &j, fresh((const Quad *)(parts + at * d + e)), fresh(partStats + 2 * at), fresh(partStats + 2 * at + 1));
+            }
+            for (int c = 0; c < 4; c++) out[(u64)row * ldo + (head0 + pair) * d + e + c] = put(acc[c] / j.sum);
+        }
+    }
+    if (head0 + per == nheads)
+        for (int i = nheads * d + threadIdx.x; i < ldo; i += blockDim.x) out[(u64)row * ldo + i] = put(0.0f);
+}
+
+// enter joins a partial result, unless it is of no key.
+__device__ inline void enter(Join *j, float top, float sum) {
+    if (top != -INF) *j = join(j->top, j->sum, top, sum);
+    else j->keep = 1, j->enter = 0;
 }
 
 // Tile is the work of a warp of attendtile: rows first..first+rows-1 of a step, neighbours in one sequence.
@@ -242,19 +305,19 @@ struct Tile {
     int first, rows;
 };
 
-// attendtile writes out [rows,ldo] for rows of prompts; a warp goes through the splits of a tile of up to 16 pairs in order, a block takes four tiles. stats
-// [rows,heads,2], unless null, gets the largest score and the sum of exponentials. Grid: tiles/4 x (kv heads * blocks of heads).
+// attendtile writes out [rows,ldo] for rows of prompts; a warp goes through the spans of a tile of up to 16 pairs in order, a block takes two tiles. stats
+// [rows,heads,2], unless null, gets the largest score and the sum of exponentials. Grid: tiles/2 x (kv heads * blocks of heads).
 KERNEL attendtile(elem *out, float *stats, const float *q, const elem *cache, const int *tables, const int *sequence, const int *position,
                   const Tile *tiles, int count, int pages, int layer, int layers, int nheads, int kv, int d, int ldo, float scale) {
-    __shared__ float totals[4][64][32]; // by warp, register and lane: nobody reads what another lane wrote
+    __shared__ float totals[2][2][64][32]; // by warp, of all spans and of one, register and lane: nobody reads what another lane wrote
     int group = nheads / kv, per = min(group, PAIRS), blocks = (group + per - 1) / per;
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
-    int item = blockIdx.x * 4 + warp, kvHead = blockIdx.y / blocks, head0 = kvHead * group + blockIdx.y % blocks * per;
+    int item = blockIdx.x * 2 + warp, kvHead = blockIdx.y / blocks, head0 = kvHead * group + blockIdx.y % blocks * per;
     if (item >= count) return;
     per = min(per, (kvHead + 1) * group - head0);
     Tile tile = tiles[item];
     int pos0 = position[tile.first], last = pos0 + tile.rows - 1, used = tile.rows * per, see[2][2];
-    float *total = &totals[warp][0][lane];
+    float *total = &totals[warp][0][0][lane], *inner = &totals[warp][1][0][lane];
     u32 a[2][8][2];
     Join j[2][2];
 #pragma unroll
@@ -271,17 +334,30 @@ KERNEL attendtile(elem *out, float *stats, const float *q, const elem *cache, co
     }
     Lines l = lines(cache, tables + (u64)sequence[tile.first] * pages, layer, layers, kvHead, kv, d);
     for (int i = 0; i < 64; i++) total[32 * i] = 0;
-    for (int base = 0; base <= last; base += KEYS) {
-        float o[2][8][4], top[2][2], sum[2][2];
-        unit<2>(o, top, sum, a, l, base, see, last, d, scale);
+    for (int span = 0; span <= last; span += SPAN) {
+        Join within[2][2];
+#pragma unroll
+        for (int n = 0; n < 2; n++)
+#pragma unroll
+            for (int i = 0; i < 2; i++) within[n][i].top = -INF, within[n][i].sum = 0;
+        for (int i = 0; i < 64; i++) inner[32 * i] = 0;
+        for (int base = span; base <= min(last, span + SPAN - 1); base += KEYS) {
+            float o[2][8][4], top[2][2], sum[2][2];
+            unit<2>(o, top, sum, a, l, base, see, last, d, scale);
+#pragma unroll
+            for (int n = 0; n < 2; n++) {
+#pragma unroll
+                for (int i = 0; i < 2; i++) enter(&within[n][i], top[n][i], sum[n][i]);
+#pragma unroll
+                for (int i = 0; i < 32; i++) inner[32 * (32 * n + i)] = joined(inner[32 * (32 * n + i)], o[n][i / 4][i % 4], within[n][i % 2]);
+            }
+        }
 #pragma unroll
         for (int n = 0; n < 2; n++) {
 #pragma unroll
-            for (int i = 0; i < 2; i++)
-                if (top[n][i] != -INF) j[n][i] = join(j[n][i].top, j[n][i].sum, top[n][i], sum[n][i]);
-                else j[n][i].keep = 1, j[n][i].enter = 0;
+            for (int i = 0; i < 2; i++) enter(&j[n][i], within[n][i].top, within[n][i].sum);
 #pragma unroll
-            for (int i = 0; i < 32; i++) total[32 * (32 * n + i)] = joined(total[32 * (32 * n + i)], o[n][i / 4][i % 4], j[n][i % 2]);
+            for (int i = 0; i < 32; i++) total[32 * (32 * n + i)] = joined(total[32 * (32 * n + i)], inner[32 * (32 * n + i)], j[n][i % 2]);
         }
     }
 #pragma unroll

@@ -97,9 +97,6 @@ __device__ inline double blockSumDouble(double v, double *scratch) {
 
 #if STEADY_BF16
 // Tensor cores, in terms that the host knows too (testdata/emulator.h defines STEADY_HOST and these functions).
-struct alignas(16) Eights {
-    float v[8];
-};
 #ifndef STEADY_HOST
 // packPair rounds two numbers to BF16, the first in the lower half.
 __device__ inline u32 packPair(float lo, float hi) {

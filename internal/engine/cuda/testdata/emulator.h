@@ -27,6 +27,7 @@ static inline unsigned __float_as_uint(float x) { unsigned u; memcpy(&u, &x, 4);
 static inline float __uint_as_float(unsigned u) { float x; memcpy(&x, &u, 4); return x; }
 static inline float __fmul_rn(float a, float b) { return a * b; }
 static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)(((unsigned long long)a * b) >> 32); }
+static inline void __threadfence() {}
 static inline int atomicAdd(int *p, int v) { int old = *p; *p += v; return old; }
 
 template <class T> static inline T __shfl_xor_sync(unsigned, T v, int mask) {
