@@ -355,19 +355,6 @@ Exit status: 0 the books balance, 2 there is no such run or store, 5 they do not
 }
 
 // Help is shown by --help, below the first line.
-func (verifyCmd) Help() string {
-	return `Reads all records of a run, of every lineage, and compares them with each other: each record with its seal, each result with its batch and with the result before it, trajectories and verdicts with the digests in
-their batch, the configuration and the base model's files with their digests, and the ledger with itself. A run that is open can be verified too. Weights and checkpoints are verified when they are loaded, an export by verify-export.
-
-  steady verify RUN
-  steady verify RUN --data DIR --json
-
-Reads: the artifact store in --data. Writes nothing but its output.
-
-Exit status: 0 nothing differs, 2 there is no such run or store, 5 something was changed or is gone; each file is named.`
-}
-
-// Help is shown by --help, below the first line.
 func (versionCmd) Help() string {
 	return `Prints the version, or the revision that the program was built from. Workers of one run should print the same.
 

@@ -68,7 +68,6 @@ type cli struct {
 	Plan         planCmd         `cmd:"" help:"Say what memory, time, disk and money a run takes, before anything is loaded."`
 	Metrics      metricsCmd      `cmd:"" help:"Export the numbers of a run."`
 	Ledger       ledgerCmd       `cmd:"" help:"Print and check the ledger of a run."`
-	Verify       verifyCmd       `cmd:"" help:"Verify everything that a run has recorded: seals, results, batches, trajectories, books."`
 	Completion   completionCmd   `cmd:"" help:"Print a script that lets bash, zsh or fish complete commands."`
 	Version      versionCmd      `cmd:"" help:"Print the version."`
 }

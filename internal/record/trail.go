@@ -20,17 +20,6 @@ func (t *Trail) Batch(step int, ref artifact.Ref) {
 	t.batches[step] = ref.Digest
 }
 
-// unread stands for the seal of a result that could not be read.
-const unread = "unread"
-
-// Unread takes note of a result that is there and cannot be read: the next one is not compared with it.
-func (t *Trail) Unread(step int) {
-	if t.seals == nil {
-		t.seals = map[int]string{}
-	}
-	t.seals[step] = unread
-}
-
 // Result checks the result that was read from the object name, whose seal is seal, or empty. Results come in the order of their steps, from the
 // first of the lineage on; batches that were not taken decide nothing. Errors: Corrupt.
 func (t *Trail) Result(name string, step int, r Result, seal string) error {
@@ -48,7 +37,7 @@ func (t *Trail) Result(name string, step int, r Result, seal string) error {
 	case r.Previous == "":
 	case !ok:
 		return fault.New(fault.Corrupt, op, "step %d: the result of step %d is gone, which %s follows", step, step-1, name).WithHint("%s", hint)
-	case before != unread && before != r.Previous:
+	case ok && before != r.Previous:
 		return fault.New(fault.Corrupt, op, "step %d: the result of step %d has the seal %.12s, %s follows one with %.12s", step, step-1, orNone(before), name, r.Previous).
 			WithHint("%s", hint)
 	}
