@@ -13,6 +13,7 @@ import (
 
 type benchCmd struct {
 	Engine benchEngineCmd `cmd:"" help:"Measure an engine with random weights: tokens per second, beside what the hardware allows."`
+	Step   benchStepCmd   `cmd:"" help:"Compute log-probabilities and one optimizer step of a given batch and write all of it, to be compared with another implementation."`
 }
 
 type benchEngineCmd struct {

@@ -103,6 +103,20 @@ Exit status: 0 measured, 1 the engine failed, 2 usage, or this program has no GP
 }
 
 // Help is shown by --help, below the first line.
+func (benchStepCmd) Help() string {
+	return `Takes one optimizer step from the weights of a model directory, with zero moments, and writes everything that comes of it. scripts/compare-engine-hf makes the input and compares the output with the Hugging Face library and PyTorch.
+
+  steady bench step --model DIR --batch FILE --out DIR
+  steady-cuda bench step --engine cuda --model DIR --batch FILE --out DIR
+
+Reads: config.json and the weights of the model; the batch, an object of JSON: "sequences", each with "tokens", "mask" (true where a token is trained), "log_probs" of the sampler, its record "top_ids" and "top_log_probs" ("top_k" for each token), "advantage" and "temperature"; "objective", "optim" and "plan" as in a sealed batch of a run.
+
+Writes: results.json with the log-probability of every token by the sampler, its most probable next tokens, and the metrics of the update; the folder state, a checkpoint: master.safetensors, adam_m.safetensors, adam_v.safetensors.
+
+Exit status: 0 computed, 1 the engine failed, 2 usage, or a batch or model that cannot be trained.`
+}
+
+// Help is shown by --help, below the first line.
 func (sandboxRunCmd) Help() string {
 	return `Runs one Python program as the judge would: no network, no files but its own, limits of time, memory and output.
 
