@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/steadyrl/steady/internal/fault"
 )
@@ -113,4 +114,33 @@ func TestFind_anExplicitFileIsTheOnlyOne(t *testing.T) {
 	if _, err := NewCompiler("libc.so.6"); !fault.Is(err, fault.NotFound) {
 		t.Errorf("a library that is no compiler: %v, want NotFound", err)
 	}
+}
+
+// On a machine with a GPU: its UUID leads to its monitor, which has the events of a broken card registered, counts memory errors, and reports nothing of a sound one.
+func TestMonitor_watchesTheCard(t *testing.T) {
+	if err := Load(os.Getenv("STEADY_CUDA_DRIVER")); err != nil {
+		t.Skip(err)
+	}
+	uuid, err := UUID(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	driver, gpus, err := ReadHealth()
+	if err != nil || !slices.ContainsFunc(gpus, func(g Health) bool { return g.UUID == uuid }) {
+		t.Fatalf("NVML lists %+v, %v; want one with UUID %s", gpus, err, uuid)
+	}
+	m, err := NewMonitor(uuid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	n, err := m.Uncorrected()
+	if err != nil || n > 0 {
+		t.Errorf("%d uncorrected memory errors, %v", n, err)
+	}
+	e, happened, err := m.Wait(time.Millisecond)
+	if err != nil || happened {
+		t.Errorf("an event %+v, %v; want none", e, err)
+	}
+	t.Logf("%s, driver %s: events registered: %v, uncorrected memory errors: %d (-1: not reported)", uuid, driver, m.Events, n)
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/steadyrl/steady/internal/cudart"
 	"github.com/steadyrl/steady/internal/engine"
+	"github.com/steadyrl/steady/internal/engine/plan"
 	"github.com/steadyrl/steady/internal/model"
 	"github.com/steadyrl/steady/internal/rl"
 )
@@ -258,6 +259,59 @@ func TestTune_choosesOnce(t *testing.T) {
 	}
 	if _, _, kept := run(); len(kept) != len(data) {
 		t.Errorf("a damaged file became %d bytes, want %d", len(kept), len(data))
+	}
+}
+
+// What the card lacks after an update, by the driver's own count, is what the memory plan says of a trainer: process and cuDNN's workspace are estimates in it,
+// a few hundred megabytes of tens of gigabytes.
+func TestCard_memoryIsWhatIsPlanned(t *testing.T) {
+	o := onCard(t)
+	c := shapes[1].cfg
+	c.Layers, c.MaxPosition = 6, 2048
+	uuid, err := cudart.UUID(o.Device)
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := func() int {
+		_, gpus, err := cudart.ReadHealth()
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := slices.IndexFunc(gpus, func(g cudart.Health) bool { return g.UUID == uuid })
+		if at < 0 || gpus[at].MemoryUsed < 0 {
+			t.Skip("the driver does not say what is used")
+		}
+		return int(gpus[at].MemoryUsed)
+	}
+	before := used()
+	g := noisyTrainer(t, c, o)
+	b := rollouts(c, 128, slices.Repeat([]int{2048}, 8)...)
+	tokens, err := b.Check(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := g.gradient(t.Context(), &b, tokens)
+	if err == nil {
+		err = g.apply(b.Optim, 1, m.ClipFactor)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	took := used() - before
+	use := plan.Use{Model: c, Trainer: true, Micro: 16384, Longest: 2048, Record: 128, Sequences: 1}
+	planned, s := 0, g.planned()
+	for _, side := range plan.Least(use).Sides {
+		if side.Name != plan.CheckSide { // no version is published here
+			planned += plan.Sum(side.Parts)
+		}
+	}
+	worst, _ := plan.Worst(s, use.Micro, use.Longest, use.Record)
+	planned += g.fast.count*plan.Sum(plan.SlotParts(s, worst.Rows, worst.Stats, g.fast.rich)) - plan.Sum(plan.SlotParts(s, worst.Rows, worst.Stats, false))
+	off := 100 * (float64(planned)/float64(took) - 1)
+	t.Logf("the card lacks %d MiB, own arrays are %d MiB, planned are %d MiB: %+.2f %%; activations of %d layers kept, inputs of products %v",
+		took>>20, g.taken>>20, planned>>20, off, g.fast.count, g.fast.rich)
+	if !(off > -2 && off < 10) {
+		t.Errorf("the plan is off by %+.2f %%, want from -2 to 10", off)
 	}
 }
 
