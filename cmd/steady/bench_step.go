@@ -52,12 +52,12 @@ type stepSequence struct {
 
 // stepResults is results.json.
 type stepResults struct {
-	Engine    string                `json:"engine"`
-	Sequences []stepScores          `json:"sequences"`
+	Engine    string              `json:"engine"`
+	Sequences []stepScores        `json:"sequences"`
 	Metrics   map[string]*float64 `json:"metrics"` // null: not defined for the batch
-	Tokens    int                   `json:"tokens"`  // trained
-	State     string                `json:"state_digest"`
-	Weights   string                `json:"weights_digest"`
+	Tokens    int                 `json:"tokens"`  // trained
+	State     string              `json:"state_digest"`
+	Weights   string              `json:"weights_digest"`
 }
 
 // stepScores are those of a sequence before the step.
