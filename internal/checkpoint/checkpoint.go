@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 
 	"github.com/steadyrl/steady/internal/crashpoint"
@@ -138,8 +139,8 @@ func writePart(ctx context.Context, dir string, part engine.StatePart, r engine.
 		index[s.Name] = i
 	}
 	out := FileDigest{Name: fileOf(part)}
-	hash := sha256.New()
-	err := durable.Create(filepath.Join(dir, out.Name), func(f io.Writer) error {
+	hash := newHasher()
+	err := durable.CreateSparse(filepath.Join(dir, out.Name), func(f io.Writer) error {
 		return weights.Write(io.MultiWriter(f, hash, (*counter)(&out.Size)), specs, weights.F32, func(name string) ([]float32, error) {
 			if err := ctx.Err(); err != nil {
 				return nil, err
@@ -151,11 +152,64 @@ func writePart(ctx context.Context, dir string, part engine.StatePart, r engine.
 			return data, err
 		})
 	})
-	out.SHA256 = hex.EncodeToString(hash.Sum(nil))
+	out.SHA256 = hash.sum()
 	if err != nil {
 		return out, classify("checkpoint.Save", err)
 	}
 	return out, nil
+}
+
+// hasher computes a SHA-256 beside the writing of the file: each takes a core's time for gigabytes.
+type hasher struct {
+	buf    []byte
+	blocks chan []byte
+	free   chan []byte
+	done   chan string
+}
+
+const hashBlock = 1 << 20
+
+func newHasher() *hasher {
+	h := &hasher{blocks: make(chan []byte, 8), free: make(chan []byte, 10), done: make(chan string, 1)}
+	go func() {
+		sum := sha256.New()
+		for b := range h.blocks {
+			sum.Write(b)
+			h.free <- b[:0] // never full: ten blocks at most are under way
+		}
+		h.done <- hex.EncodeToString(sum.Sum(nil))
+	}()
+	for range cap(h.free) {
+		h.free <- nil
+	}
+	return h
+}
+
+func (h *hasher) Write(p []byte) (int, error) {
+	n := len(p)
+	for len(p) > 0 {
+		if h.buf == nil {
+			if h.buf = <-h.free; h.buf == nil {
+				h.buf = make([]byte, 0, hashBlock)
+			}
+		}
+		take := min(len(p), hashBlock-len(h.buf))
+		h.buf, p = append(h.buf, p[:take]...), p[take:]
+		if len(h.buf) == hashBlock {
+			h.blocks <- h.buf
+			h.buf = nil
+		}
+	}
+	return n, nil
+}
+
+// sum ends the hasher and returns the digest of what was written.
+func (h *hasher) sum() string {
+	if h.buf != nil {
+		h.blocks <- h.buf
+	}
+	close(h.blocks)
+	return <-h.done
 }
 
 // counter counts what is written into it.
@@ -204,10 +258,12 @@ func load(ctx context.Context, dir string, meta Meta, i int) (*model.Weights, er
 	if err != nil {
 		return nil, unreadable(dir, f, err)
 	}
-	if int64(len(data)) != f.Size || digest(data) != f.SHA256 {
+	sum := make(chan string, 1)
+	go func() { sum <- digest(data) }() // as long as the decoding takes
+	w, err := weights.Decode(meta.Config, data)
+	if int64(len(data)) != f.Size || <-sum != f.SHA256 {
 		return nil, damaged(dir, f)
 	}
-	w, err := weights.Decode(meta.Config, data)
 	if err != nil {
 		return nil, fault.New(fault.Corrupt, "checkpoint.Load", "%s/%s: %w", dir, f.Name, err)
 	}
@@ -219,15 +275,21 @@ func Verify(ctx context.Context, dir string) (Meta, error) {
 	return VerifyFrom(ctx, dir, opener(dir))
 }
 
-// VerifyFrom is Verify of files that open opens, wherever they lie; dir is what messages call their directory. A file that is not
+// VerifyFrom is Verify of files that open opens, from several goroutines, wherever they lie; dir is what messages call their directory. A file that is not
 // there is an error of open that is fs.ErrNotExist.
 func VerifyFrom(ctx context.Context, dir string, open func(file string) (io.ReadCloser, error)) (Meta, error) {
 	meta, err := readMeta(dir, open)
 	if err != nil {
 		return Meta{}, err
 	}
-	for _, f := range meta.Files {
-		if err := verify(ctx, dir, f, open); err != nil {
+	errs := make([]error, len(meta.Files))
+	var all sync.WaitGroup
+	for i, f := range meta.Files {
+		all.Go(func() { errs[i] = verify(ctx, dir, f, open) })
+	}
+	all.Wait()
+	for _, err := range errs { // the first file's first
+		if err != nil {
 			return Meta{}, err
 		}
 	}

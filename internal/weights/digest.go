@@ -89,25 +89,31 @@ func (d *PartialDigest) Sum(steps int) string {
 // tensorLine is the line of a tensor in a digest.
 func tensorLine(s model.Spec, data []float32, dtype DType) []byte {
 	sums := make([][sha256.Size]byte, (len(data)+digestBlock-1)/digestBlock)
-	work := make(chan int)
-	var all sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), len(sums)) {
-		all.Go(func() {
-			for i := range work {
-				sums[i] = blockSum(data[i*digestBlock:min((i+1)*digestBlock, len(data))], dtype)
-			}
-		})
-	}
-	for i := range sums {
-		work <- i
-	}
-	close(work)
-	all.Wait()
+	blocks(len(data), func(from, to int) { sums[from/digestBlock] = blockSum(data[from:to], dtype) })
 	line := fmt.Appendf(nil, "%s %v %s", s.Name, s.Shape, dtype)
 	for _, sum := range sums {
 		line = fmt.Appendf(line, " %x", sum)
 	}
 	return append(line, '\n')
+}
+
+// blocks calls do for every block of n elements, on all cores.
+func blocks(n int, do func(from, to int)) {
+	count := (n + digestBlock - 1) / digestBlock
+	work := make(chan int)
+	var all sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), count) {
+		all.Go(func() {
+			for i := range work {
+				do(i*digestBlock, min((i+1)*digestBlock, n))
+			}
+		})
+	}
+	for i := range count {
+		work <- i
+	}
+	close(work)
+	all.Wait()
 }
 
 func blockSum(data []float32, dtype DType) [sha256.Size]byte {

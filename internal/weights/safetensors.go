@@ -161,16 +161,23 @@ func decodeHeader(data []byte) ([]string, map[string]headerEntry, error) {
 
 // Floats returns the elements of t in file as float32.
 func (t Tensor) Floats(file []byte) []float32 {
-	raw := file[t.Offset : t.Offset+t.Size]
 	out := make([]float32, t.Size/t.DType.size())
-	for i := range out {
-		if t.DType == BF16 {
-			out[i] = FromBF16(binary.LittleEndian.Uint16(raw[2*i:]))
-		} else {
-			out[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
-		}
-	}
+	t.read(out, file)
 	return out
+}
+
+// read fills out with the elements of t in file, on all cores: a large model has gigabytes.
+func (t Tensor) read(out []float32, file []byte) {
+	raw := file[t.Offset : t.Offset+t.Size]
+	blocks(len(out), func(from, to int) {
+		for i := from; i < to; i++ {
+			if t.DType == BF16 {
+				out[i] = FromBF16(binary.LittleEndian.Uint16(raw[2*i:]))
+			} else {
+				out[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
+			}
+		}
+	})
 }
 
 // Named is a tensor to be written.

@@ -69,7 +69,7 @@ func fill(w *model.Weights, t Tensor, file []byte) error {
 			return fault.New(fault.Corrupt, "weights.Decode", "tensor %s has shape %v, config.json says %v", t.Name, t.Shape, s.Shape)
 		}
 	}
-	copy(dst, t.Floats(file))
+	t.read(dst, file)
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 
 	"github.com/steadyrl/steady/internal/cudart"
 	"github.com/steadyrl/steady/internal/engine"
@@ -338,13 +339,26 @@ func (g *trainGPU) publish() error {
 // uploadSlab copies w to a float32 array for each matrix.
 func (g *trainGPU) uploadSlab(to []cudart.Ptr, w *model.Weights) error {
 	for i, m := range g.w.all {
+		if m.zero(w) { // the moments of a run that begins
+			if err := g.ctx.Zero(to[i], 4*m.size()); err != nil {
+				return err
+			}
+			continue
+		}
 		data := make([]float32, m.size())
 		m.gather(w, data)
 		if err := cudart.Upload(g.ctx, to[i], data); err != nil {
 			return err
 		}
 	}
-	return nil
+	return g.ctx.Sync()
+}
+
+// zero reports whether the matrix's tensors are all +0.
+func (m *matrix) zero(w *model.Weights) bool {
+	return !slices.ContainsFunc(m.parts, func(p part) bool {
+		return slices.ContainsFunc(w.Get(p.tensor), func(x float32) bool { return math.Float32bits(x) != 0 })
+	})
 }
 
 // download is the reverse of uploadSlab.

@@ -4,6 +4,8 @@ package cuda
 
 import (
 	"math"
+	"runtime"
+	"sync"
 
 	"github.com/steadyrl/steady/internal/cudart"
 	"github.com/steadyrl/steady/internal/engine/plan"
@@ -88,29 +90,45 @@ type staged struct {
 // stage copies w in the form of the GPU; elements are rounded to the nearest BF16, ties to even.
 func (d *weights) stage(p Precision, w *model.Weights) *staged {
 	s := &staged{half: make([][]uint16, len(d.all)), full: make([][]float32, len(d.all))}
-	for i, m := range d.all {
-		rows := max(m.rows, 1)
-		half := m.rows > 0 && p == BF16
-		if half {
-			s.half[i] = make([]uint16, rows*m.colsP)
-		} else {
-			s.full[i] = make([]float32, rows*m.colsP)
-		}
-		for _, part := range m.parts {
-			src := w.Get(part.tensor)
-			for r := 0; r*m.cols < len(src); r++ {
-				row, to := src[r*m.cols:][:m.cols], (part.first+r)*m.colsP
-				if !half {
-					copy(s.full[i][to:], row)
-					continue
-				}
-				for c, x := range row {
-					s.half[i][to+c] = toBF16(x)
-				}
+	work := make(chan int)
+	var all sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), len(d.all)) {
+		all.Go(func() {
+			for i := range work {
+				s.fill(i, d.all[i], p, w)
+			}
+		})
+	}
+	for i := range d.all {
+		work <- i
+	}
+	close(work)
+	all.Wait()
+	return s
+}
+
+// fill stages one matrix.
+func (s *staged) fill(i int, m *matrix, p Precision, w *model.Weights) {
+	rows := max(m.rows, 1)
+	half := m.rows > 0 && p == BF16
+	if half {
+		s.half[i] = make([]uint16, rows*m.colsP)
+	} else {
+		s.full[i] = make([]float32, rows*m.colsP)
+	}
+	for _, part := range m.parts {
+		src := w.Get(part.tensor)
+		for r := 0; r*m.cols < len(src); r++ {
+			row, to := src[r*m.cols:][:m.cols], (part.first+r)*m.colsP
+			if !half {
+				copy(s.full[i][to:], row)
+				continue
+			}
+			for c, x := range row {
+				s.half[i][to+c] = toBF16(x)
 			}
 		}
 	}
-	return s
 }
 
 func toBF16(x float32) uint16 {
