@@ -345,6 +345,14 @@ func (g *trainGPU) uploadSlab(to []cudart.Ptr, w *model.Weights) error {
 			}
 			continue
 		}
+		if m.cols == m.colsP { // no padding: a tensor lies there as it lies here
+			for _, p := range m.parts {
+				if err := cudart.Upload(g.ctx, to[i].Add(4*p.first*m.colsP), w.Get(p.tensor)); err != nil {
+					return err
+				}
+			}
+			continue
+		}
 		data := make([]float32, m.size())
 		m.gather(w, data)
 		if err := cudart.Upload(g.ctx, to[i], data); err != nil {
