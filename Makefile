@@ -17,7 +17,7 @@ CUDA_ENV := CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CUDA_DIR)/include -Wno-deprecated-
 export CGO_ENABLED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build build-cuda gpu kernels demo study demo-model test check fmt unit e2e durability chaos test-s3 check-alerts replay race golden docs bench fuzz verify-export-hf qwen3-tokenizer docker clean clean-data
+.PHONY: help setup build build-cuda gpu kernels demo study demo-model test check fmt unit e2e durability chaos test-s3 check-alerts replay race golden docs bench fuzz verify-export-hf compare-hf qwen3-tokenizer docker clean clean-data
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -122,6 +122,9 @@ fuzz: ## the configuration reader, one minute
 
 verify-export-hf: ## compare an export with the Hugging Face library: EXPORT=DIRECTORY, PYTHON=a python with torch and transformers
 	$(PYTHON) scripts/verify-export-hf "$(EXPORT)"
+
+compare-hf: ## compare the GPU engine's step with PyTorch: SHAPE=wide or deep, PYTHON=as above, or ARGS= for another engine
+	$(PYTHON) scripts/compare-engine-hf --steady $(BIN)/steady-cuda --shape $(or $(SHAPE),wide) $(ARGS)
 
 qwen3-tokenizer: ## fetch Qwen3's tokenizer.json, so that its golden tests do not skip (npm)
 	scripts/qwen3-tokenizer
