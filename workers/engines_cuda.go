@@ -32,13 +32,15 @@ func cudaEngines(o Options) (factory, error) {
 	}
 	about := fmt.Sprintf("GPU %d", device)
 	card, memory := about, 0
-	watch, err := watchGPU(o, device)
+	uuid, err := cudart.UUID(device)
 	if err != nil {
 		return factory{}, err
 	}
-	if driver, gpus, err := cudart.ReadHealth(); err == nil && device < len(gpus) {
-		about = fmt.Sprintf("%s, driver %s", gpus[device].Name, driver)
-		card, memory = gpus[device].Name, int(gpus[device].MemoryTotal) //nolint:gosec // the memory of a card
+	if driver, gpus, err := cudart.ReadHealth(); err == nil {
+		if g, found := cudart.HealthOf(gpus, uuid); found {
+			about = fmt.Sprintf("%s, driver %s", g.Name, driver)
+			card, memory = g.Name, int(g.MemoryTotal) //nolint:gosec // the memory of a card
+		}
 	}
 	opts := cuda.Options{
 		Device: device, NVRTC: os.Getenv("STEADY_NVRTC"), CUBLASLt: os.Getenv("STEADY_CUBLASLT"), CUDNN: os.Getenv("STEADY_CUDNN"),
@@ -57,20 +59,16 @@ func cudaEngines(o Options) (factory, error) {
 		},
 		trainer: func(c model.Config, w *model.Weights) (engine.Trainer, error) { return cuda.NewTrainer(c, w, opts) },
 		probe:   func(c model.Config) (engine.Sampler, error) { return cuda.NewSampler(c, probe) },
-		most:    1, tolerance: probeTolerance, watch: watch, fits: m.fits,
+		most:    1, tolerance: probeTolerance, watch: watchGPU(o, uuid), fits: m.fits,
 	}, nil
 }
 
 // watchGPU looks for errors of the hardware; without NVML there is no watch, and that is said. A part of a GPU (MIG) reports no events.
-func watchGPU(o Options, device int) (func(context.Context) error, error) {
-	uuid, err := cudart.UUID(device)
-	if err != nil {
-		return nil, err
-	}
+func watchGPU(o Options, uuid string) func(context.Context) error {
 	m, err := cudart.NewMonitor(uuid)
 	if err != nil {
 		o.Log.Warn("the GPU is not watched for errors of its hardware", zap.String("gpu", uuid), zap.Error(err))
-		return nil, nil //nolint:nilnil // no watch
+		return nil // no watch
 	}
 	if !m.Events {
 		o.Log.Warn("the GPU reports no events; only its count of memory errors is watched", zap.String("gpu", uuid))
@@ -78,7 +76,7 @@ func watchGPU(o Options, device int) (func(context.Context) error, error) {
 	return func(ctx context.Context) error {
 		defer m.Close()
 		return gpuwatch.Watch(ctx, m, uuid, func(message string) { o.Log.Warn(message) })
-	}, nil
+	}
 }
 
 // readGPUs asks the driver's management library about every GPU of the machine.

@@ -521,6 +521,16 @@ func (d *DNN) Reserve(bytes int) error {
 	return nil
 }
 
+// Release gives the workspace back.
+func (d *DNN) Release() error {
+	if err := d.ctx.Sync(); err != nil {
+		return err
+	}
+	at := d.workspace
+	d.workspace, d.room = 0, 0
+	return d.ctx.Free(at)
+}
+
 // Attend runs attention forwards (O and Stats are written) or backwards (DQ, DK and DV are written) on the context's stream. Rows outside of the sequences
 // are not written. The backward pass has one order of summation.
 func (d *DNN) Attend(a Attention, args AttentionArgs, backward bool) error {

@@ -4,6 +4,8 @@ package cudart
 
 import (
 	"errors"
+	"math"
+	"slices"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -67,4 +69,44 @@ func health(d nvml.Device) Health {
 		h.Uncorrected = int64(e) //nolint:gosec // a count
 	}
 	return h
+}
+
+// HealthOf is that of the GPU with this UUID. NVML counts every GPU of the machine in the order of the bus; the driver counts those that CUDA_VISIBLE_DEVICES
+// shows, in its order, so a number of one says nothing to the other.
+func HealthOf(gpus []Health, uuid string) (Health, bool) {
+	i := slices.IndexFunc(gpus, func(g Health) bool { return g.UUID != "" && g.UUID == uuid })
+	if i < 0 {
+		return Health{}, false
+	}
+	return gpus[i], true
+}
+
+// ProcessMemory is the memory in bytes that each process has on the GPU with this UUID, by the process numbers that NVML sees, which are those of the host. Errors:
+// NotFound (no NVML, no such GPU, or it does not say), Infrastructure.
+func ProcessMemory(uuid string) (map[uint32]int64, error) {
+	const op = "cudart.ProcessMemory"
+	if r := nvml.Init(); r != nvml.SUCCESS {
+		kind := fault.Infrastructure
+		if r == nvml.ERROR_LIBRARY_NOT_FOUND {
+			kind = fault.NotFound
+		}
+		return nil, fault.New(kind, op, "NVML: %w", errors.New(nvml.ErrorString(r)))
+	}
+	defer nvml.Shutdown()
+	dev, r := nvml.DeviceGetHandleByUUID(uuid)
+	if r != nvml.SUCCESS {
+		return nil, fault.New(fault.NotFound, op, "GPU %s: %w", uuid, errors.New(nvml.ErrorString(r)))
+	}
+	list, r := dev.GetComputeRunningProcesses()
+	if r != nvml.SUCCESS {
+		return nil, fault.New(fault.NotFound, op, "processes of GPU %s: %w", uuid, errors.New(nvml.ErrorString(r)))
+	}
+	out := map[uint32]int64{}
+	for _, p := range list {
+		if p.UsedGpuMemory == math.MaxUint64 {
+			return nil, fault.New(fault.NotFound, op, "GPU %s does not say what a process uses", uuid)
+		}
+		out[p.Pid] += int64(p.UsedGpuMemory) //nolint:gosec // bytes of a GPU
+	}
+	return out, nil
 }

@@ -196,13 +196,7 @@ func (g *trainGPU) activations(i int) (s fastSlot, kept bool) {
 
 // fastPlace makes room for a micro-batch and uploads what the kernels have to know of it. Kept activations give way to everything else.
 func (g *trainGPU) fastPlace(b *engine.Batch, m *micro, scale float64) error {
-	err := g.tryPlace(b, m, scale)
-	if fault.Is(err, fault.Exhausted) && g.fast.slots.bytes > 0 {
-		if err = g.drop(&g.fast.slots); err == nil {
-			err = g.tryPlace(b, m, scale)
-		}
-	}
-	return err
+	return g.inRoom(func() error { return g.tryPlace(b, m, scale) }, func() error { return g.drop(&g.fast.slots) })
 }
 
 // buffers are the buffers of a micro-batch by their names in the memory plan.
@@ -391,6 +385,19 @@ func (g *trainGPU) fastMicro(b *engine.Batch, m *micro, scale float64, fresh boo
 		}
 	}
 	return g.fastStats(b, m)
+}
+
+// release gives back what grew for micro-batches.
+func (f *fastTrain) release(d *device) error {
+	for _, b := range f.buffers() {
+		if err := d.drop(b); err != nil {
+			return err
+		}
+	}
+	if err := d.drop(&f.slots); err != nil || f.dnn == nil {
+		return err
+	}
+	return f.dnn.Release()
 }
 
 // close frees the libraries' parts.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/steadyrl/steady/internal/cudart"
 	"github.com/steadyrl/steady/internal/engine"
-	"github.com/steadyrl/steady/internal/engine/plan"
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/rl"
 )
@@ -60,9 +59,6 @@ func (g *trainGPU) headLoss(batchOf *engine.Batch, m *micro, scale float64) ([]t
 
 func (g *trainGPU) headChunk(batchOf *engine.Batch, m *micro, part []target, scale float64) ([]tokenStats, error) {
 	n, o, k := len(part), batchOf.Objective, recordWidth(batchOf.Objective)
-	if err := g.needAll(g.exactBuffers(), plan.ExactHeadParts(g.planned(), g.opts.Precision.elemBytes(), n, k)); err != nil {
-		return nil, err
-	}
 	words, ids, logQ := lossWords(batchOf, part, k, scale)
 	index := rowsOf(part)
 	last := g.input(g.Layers, len(m.tokens))

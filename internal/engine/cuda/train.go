@@ -99,6 +99,9 @@ func newTrainGPU(c model.Config, o Options) (*trainGPU, error) {
 			}
 		}
 	}
+	if err == nil {
+		err = g.need(&g.squares, plan.NormBytes(g.planned()))
+	}
 	if err != nil {
 		_ = g.close() // the first error counts
 		return nil, err
@@ -146,6 +149,42 @@ func (d *device) drop(b *buffer) error {
 		return err
 	}
 	return d.ctx.Free(at)
+}
+
+// inRoom runs place, which grows buffers for a micro-batch. Where that does not fit, what giveWay drops goes first, then everything that other micro-batches
+// made grow. What does not fit even so leaves nothing behind: the smaller micro-batch that is tried next finds all the memory.
+func (g *trainGPU) inRoom(place func() error, giveWay ...func() error) error {
+	for _, drop := range append(giveWay, g.release) {
+		if err := place(); !fault.Is(err, fault.Exhausted) {
+			return err
+		}
+		if err := drop(); err != nil {
+			return err
+		}
+	}
+	err := place()
+	if fault.Is(err, fault.Exhausted) {
+		return errors.Join(err, g.release())
+	}
+	return err
+}
+
+// release gives back everything that grew for micro-batches.
+func (g *trainGPU) release() error {
+	for _, b := range g.exactBuffers() {
+		if err := g.drop(b); err != nil {
+			return err
+		}
+	}
+	for _, b := range []*buffer{&g.attend.wide, &g.attend.single, &g.attend.merge, &g.attend.parts, &g.attend.tiles} {
+		if err := g.drop(b); err != nil {
+			return err
+		}
+	}
+	if g.fast == nil {
+		return nil
+	}
+	return g.fast.release(&g.device)
 }
 
 func layOut(batch *engine.Batch, indices []int) *micro {
@@ -202,9 +241,16 @@ func (g *trainGPU) exactBuffers() map[string]*buffer {
 	}
 }
 
-// place makes room for a micro-batch and uploads its layout.
-func (g *trainGPU) place(m *micro) error {
+// place makes room for a micro-batch with records of a width, its loss included, and uploads its layout.
+func (g *trainGPU) place(m *micro, k int) error {
+	return g.inRoom(func() error { return g.tryExactPlace(m, k) })
+}
+
+func (g *trainGPU) tryExactPlace(m *micro, k int) error {
 	n := len(m.tokens)
+	if err := g.needAll(g.exactBuffers(), plan.ExactHeadParts(g.planned(), g.opts.Precision.elemBytes(), min(headRows, len(m.targets)), k)); err != nil {
+		return err
+	}
 	if err := g.needAll(g.exactBuffers(), plan.ExactParts(g.planned(), g.opts.Precision.elemBytes(), plan.ExactMicro{
 		Tokens: n, Sequences: len(m.last), CachePages: m.cachePages, TablePages: m.pages,
 	})); err != nil {

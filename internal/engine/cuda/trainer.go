@@ -228,7 +228,7 @@ func (g *trainGPU) gradient(ctx context.Context, b *engine.Batch, tokens int) (e
 			stats = append(stats, s...)
 			continue
 		}
-		if err := g.place(m); err != nil {
+		if err := g.place(m, recordWidth(b.Objective)); err != nil {
 			return engine.StepMetrics{}, err
 		}
 		if err := g.forward(m); err != nil {
@@ -281,7 +281,7 @@ func (g *trainGPU) norm() (float64, error) {
 	for _, m := range g.w.all {
 		chunks += pad(m.size(), chunkSize) / chunkSize
 	}
-	b := &batch{d: &g.device, err: g.need(&g.squares, 8*chunks)}
+	b := &batch{d: &g.device}
 	at := 0
 	for i, m := range g.w.all {
 		n := pad(m.size(), chunkSize) / chunkSize

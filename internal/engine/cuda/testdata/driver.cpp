@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -115,6 +116,16 @@ int handle;
 
 }  // namespace
 
+// What is allocated. Where EMULATED_MEMORY is set, so many bytes are the device's memory; else there is no limit, and 256 MiB seem free.
+std::mutex memory;
+std::map<unsigned long long, size_t> sizes;
+size_t taken;
+
+size_t memoryLimit() {
+    const char *s = getenv("EMULATED_MEMORY");
+    return s && *s ? strtoull(s, nullptr, 10) : 0;
+}
+
 extern "C" {
 
 void emulated_barrier() { blockMeeting.wait(); }
@@ -148,8 +159,21 @@ int cuCtxSetCurrent(void *) { return 0; }
 int cuStreamCreate(void **s, unsigned) { return *s = (void *)&handle, 0; }
 int cuStreamDestroy_v2(void *) { return 0; }
 int cuStreamSynchronize(void *) { return 0; }
-int cuMemGetInfo_v2(size_t *f, size_t *t) { return *f = *t = 1 << 28, 0; }
-int cuMemFree_v2(ptr p) { return free((void *)p), 0; }
+int cuMemGetInfo_v2(size_t *f, size_t *t) {
+    std::lock_guard<std::mutex> hold(memory);
+    size_t limit = memoryLimit();
+    *t = limit ? limit : 1 << 28;
+    *f = !limit ? *t : limit > taken ? limit - taken : 0;
+    return 0;
+}
+int cuMemFree_v2(ptr p) {
+    std::lock_guard<std::mutex> hold(memory);
+    auto it = sizes.find(p);
+    if (it == sizes.end()) return 1;
+    taken -= it->second;
+    sizes.erase(it);
+    return free((void *)p), 0;
+}
 int cuMemcpyHtoDAsync_v2(ptr d, const void *s, size_t n, void *) { return memcpy((void *)d, s, n), 0; }
 int cuMemcpyDtoH_v2(void *d, ptr s, size_t n) { return memcpy(d, (void *)s, n), 0; }
 int cuMemcpyDtoHAsync_v2(void *d, ptr s, size_t n, void *) { return memcpy(d, (void *)s, n), 0; }
@@ -164,7 +188,11 @@ int cuMemsetD8Async(ptr d, unsigned char v, size_t n, void *) { return memset((v
 
 int cuMemAlloc_v2(ptr *p, size_t n) {
     void *m = nullptr;
-    if (posix_memalign(&m, 256, n)) return 2;
+    std::lock_guard<std::mutex> hold(memory);
+    size_t limit = memoryLimit();
+    if ((limit && (n > limit || taken > limit - n)) || posix_memalign(&m, 256, n)) return 2;
+    sizes[(ptr)m] = n;
+    taken += n;
     memset(m, 0xff, n);  // NaN: reading what nobody wrote shows
     *p = (ptr)m;
     return 0;
