@@ -42,7 +42,7 @@ $(BIN)/link/libcuda.a: internal/cudart/standin/libcuda.c internal/cudart/standin
 
 gpu: $(BIN)/link/libcuda.a ## the GPU engine as far as `make test` goes: it compiles, its float32 kernels pass the suite on the host (g++), it takes the memory that is planned, and NVRTC compiles all (if scripts/nvrtc fetched it)
 	@$(STAGE) "vet cuda" env $(CUDA_ENV) $(GO) vet -tags cuda ./cmd/... ./workers/... ./internal/cudart/... ./internal/engine/cuda/... ./internal/learner
-	@$(STAGE) "float32 kernels" env $(CUDA_ENV) $(GO) test -tags cuda -count=1 -run 'Conformance_float32|Memory_' ./internal/engine/cuda
+	@$(STAGE) "float32 kernels" env $(CUDA_ENV) $(GO) test -tags cuda -count=1 -timeout 30m -run 'Conformance_float32|Memory_' ./internal/engine/cuda
 ifneq ($(NVRTC),)
 	@$(STAGE) "GPU code" env $(CUDA_ENV) STEADY_NVRTC=$(NVRTC) $(GO) test -tags cuda -count=1 -run TestKernels ./internal/engine/cuda
 else

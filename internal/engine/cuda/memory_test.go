@@ -143,7 +143,7 @@ func TestMemory_theFirstPlanThatFitsIsUsed(t *testing.T) {
 		}
 		c := wideHeads
 		c.Layers = 1
-		b := packed(c, 5, 18, 4, 20, 9, 16, 4)
+		b := packed(c, 5, 3, 5, 4, 4)
 		var lengths []int
 		for _, s := range b.Sequences {
 			lengths = append(lengths, len(s.Tokens))
