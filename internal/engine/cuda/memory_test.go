@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"errors"
 	"runtime"
 	"slices"
 	"strconv"
@@ -167,6 +168,10 @@ func TestMemory_theFirstPlanThatFitsIsUsed(t *testing.T) {
 				return
 			}
 			defer g.close()
+			if err := errors.Join(g.uploadSlab(g.master, weightsOf(c, 9, 0.1)), g.publish()); err != nil {
+				t.Error(err)
+				return
+			}
 			state := g.taken
 			var needs []int
 			var norms []float64
@@ -180,6 +185,9 @@ func TestMemory_theFirstPlanThatFitsIsUsed(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 					return
+				}
+				if m.GradNorm == 0 {
+					t.Errorf("%s: the gradient is zero", name)
 				}
 				needs, norms = append(needs, mostOf(t, g, &b)), append(norms, m.GradNorm)
 			}
