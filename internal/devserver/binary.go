@@ -63,7 +63,8 @@ func Inspect(ctx context.Context, path string) (Binary, error) {
 }
 
 // Find returns the temporal binary to use: explicit if it is not empty, else the one beside this program, else the
-// one in the folder .tools of the working directory, else a new enough one on PATH. Errors: NotFound with a hint.
+// one in the folder .tools of the working directory, else a new enough one on PATH. Errors: NotFound with a hint, and
+// the context's.
 func Find(ctx context.Context, explicit string) (Binary, error) {
 	if explicit != "" {
 		return Inspect(ctx, explicit)
@@ -80,6 +81,9 @@ func Find(ctx context.Context, explicit string) (Binary, error) {
 	}
 	if b, ok := onPath(ctx); ok {
 		return b, nil
+	}
+	if err := ctx.Err(); err != nil { // nothing was looked at
+		return Binary{}, err
 	}
 	return Binary{}, fault.New(fault.NotFound, "devserver.Find", "no temporal command line of version %s or newer on PATH, none in %s", pathVersion, strings.Join(beside, ", ")).
 		WithHint("`make build` brings it; or install it from temporal.io and try again, or name it with --temporal")

@@ -66,6 +66,20 @@ func TestInspect_interrupted(t *testing.T) {
 	}
 }
 
+// So does who is interrupted while the program is looked for.
+func TestFind_interrupted(t *testing.T) {
+	t.Chdir(t.TempDir())
+	t.Setenv("PATH", t.TempDir())
+	if _, err := Find(t.Context(), ""); !fault.Is(err, fault.NotFound) || fault.HintOf(err) == "" {
+		t.Errorf("%v, want NotFound with a hint", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Find(ctx, ""); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want that it was canceled", err)
+	}
+}
+
 func TestCompareVersions_comparesNumbers(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

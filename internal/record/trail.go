@@ -25,6 +25,11 @@ func (t *Trail) Batch(step int, ref artifact.Ref) {
 func (t *Trail) Result(name string, step int, r Result, seal string) error {
 	const op = "record.Trail"
 	hint := "restore batches and results of the lineage from one copy of the store"
+	before, ok := t.seals[step-1]
+	if t.seals == nil {
+		t.seals = map[int]string{}
+	}
+	t.seals[step] = seal // also of a wrong one: what follows it is not to blame
 	if r.Step != step {
 		return fault.New(fault.Corrupt, op, "%s holds the result of step %d", name, r.Step).WithHint("%s", hint)
 	}
@@ -32,7 +37,6 @@ func (t *Trail) Result(name string, step int, r Result, seal string) error {
 		return fault.New(fault.Corrupt, op, "step %d: the sealed batch has digest %.12s, %s was trained from one with %.12s", step, got, name, r.BatchDigest).
 			WithHint("%s", hint)
 	}
-	before, ok := t.seals[step-1]
 	switch {
 	case r.Previous == "":
 	case !ok:
@@ -41,10 +45,6 @@ func (t *Trail) Result(name string, step int, r Result, seal string) error {
 		return fault.New(fault.Corrupt, op, "step %d: the result of step %d has the seal %.12s, %s follows one with %.12s", step, step-1, orNone(before), name, r.Previous).
 			WithHint("%s", hint)
 	}
-	if t.seals == nil {
-		t.seals = map[int]string{}
-	}
-	t.seals[step] = seal
 	return nil
 }
 

@@ -167,3 +167,49 @@ func TestTrail_readsWhatOlderBuildsWrote(t *testing.T) {
 		}
 	}
 }
+
+// A reader that goes on hears of a result that is gone or was exchanged at the step itself or the one after it, and of no other.
+func TestTrail_blamesNoOtherStep(t *testing.T) {
+	t.Parallel()
+	for _, change := range []string{"gone", "of another run"} {
+		for at := 1; at <= trailSteps; at++ {
+			s, l := trailed(t, 1)
+			if change == "gone" {
+				if err := s.Remove(t.Context(), l.Result(at)); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				other, _ := trailed(t, 2)
+				data, _, err := other.Get(t.Context(), l.Result(at))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := s.Replace(t.Context(), l.Result(at), data); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var trail record.Trail
+			for step := 1; step <= trailSteps; step++ {
+				var b record.Sealed
+				ref, err := artifact.GetJSON(t.Context(), s, l.Batch(step), &b)
+				if err != nil {
+					t.Fatal(err)
+				}
+				trail.Batch(step, ref)
+				var r record.Result
+				ref, seal, err := artifact.GetSealed(t.Context(), s, l.Result(step), &r)
+				if fault.Is(err, fault.NotFound) {
+					continue
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				err = trail.Result(ref.Name, step, r, seal)
+				wrong := step == at+1 || step == at && change != "gone"
+				if wrong != fault.Is(err, fault.Corrupt) {
+					t.Errorf("the result of step %d is %s; step %d: %v", at, change, step, err)
+				}
+			}
+		}
+	}
+}
