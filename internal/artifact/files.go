@@ -117,27 +117,14 @@ func (s *stream) Close() error { return s.file.Close() }
 
 // Dirs implements Store.
 func (f *Files) Dirs(ctx context.Context, name string) ([]string, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	p, err := f.path(name)
-	if err != nil {
-		return nil, err
-	}
-	entries, err := os.ReadDir(p) // sorted
-	if missing(err) {
-		return nil, f.away("artifact.Dirs")
-	}
-	if err != nil {
-		return nil, f.classify("artifact.Dirs", name, err)
-	}
+	entries, err := f.Entries(ctx, name)
 	var names []string
 	for _, e := range entries {
-		if e.IsDir() && !strings.HasPrefix(e.Name(), tempPrefix) {
+		if e.IsDir() {
 			names = append(names, e.Name())
 		}
 	}
-	return names, nil
+	return names, err
 }
 
 // Entries implements Store.

@@ -85,18 +85,11 @@ func HealthOf(gpus []Health, uuid string) (Health, bool) {
 // NotFound (no NVML, no such GPU, or it does not say), Infrastructure.
 func ProcessMemory(uuid string) (map[uint32]int64, error) {
 	const op = "cudart.ProcessMemory"
-	if r := nvml.Init(); r != nvml.SUCCESS {
-		kind := fault.Infrastructure
-		if r == nvml.ERROR_LIBRARY_NOT_FOUND {
-			kind = fault.NotFound
-		}
-		return nil, fault.New(kind, op, "NVML: %w", errors.New(nvml.ErrorString(r)))
+	dev, err := nvmlDevice(uuid, op)
+	if err != nil {
+		return nil, err
 	}
 	defer nvml.Shutdown()
-	dev, r := nvml.DeviceGetHandleByUUID(uuid)
-	if r != nvml.SUCCESS {
-		return nil, fault.New(fault.NotFound, op, "GPU %s: %w", uuid, errors.New(nvml.ErrorString(r)))
-	}
 	list, r := dev.GetComputeRunningProcesses()
 	if r != nvml.SUCCESS {
 		return nil, fault.New(fault.NotFound, op, "processes of GPU %s: %w", uuid, errors.New(nvml.ErrorString(r)))

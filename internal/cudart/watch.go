@@ -34,9 +34,8 @@ type Monitor struct {
 	Events bool          // whether it reports events; without, only counters are read
 }
 
-// NewMonitor starts NVML for the GPU with this UUID. Close ends it. Errors: NotFound (no NVML, no such GPU), Infrastructure.
-func NewMonitor(uuid string) (*Monitor, error) {
-	const op = "cudart.NewMonitor"
+// nvmlDevice starts NVML, which the caller shuts down, and finds the GPU with this UUID. Errors: NotFound (no NVML, no such GPU), Infrastructure.
+func nvmlDevice(uuid, op string) (nvml.Device, error) {
 	if r := nvml.Init(); r != nvml.SUCCESS {
 		kind := fault.Infrastructure
 		if r == nvml.ERROR_LIBRARY_NOT_FOUND {
@@ -44,12 +43,22 @@ func NewMonitor(uuid string) (*Monitor, error) {
 		}
 		return nil, fault.New(kind, op, "NVML: %w", errors.New(nvml.ErrorString(r)))
 	}
-	m := &Monitor{}
-	var r nvml.Return
-	if m.dev, r = nvml.DeviceGetHandleByUUID(uuid); r != nvml.SUCCESS {
+	dev, r := nvml.DeviceGetHandleByUUID(uuid)
+	if r != nvml.SUCCESS {
 		nvml.Shutdown()
 		return nil, fault.New(fault.NotFound, op, "GPU %s: %w", uuid, errors.New(nvml.ErrorString(r)))
 	}
+	return dev, nil
+}
+
+// NewMonitor starts NVML for the GPU with this UUID. Close ends it. Errors: NotFound (no NVML, no such GPU), Infrastructure.
+func NewMonitor(uuid string) (*Monitor, error) {
+	const op = "cudart.NewMonitor"
+	dev, err := nvmlDevice(uuid, op)
+	if err != nil {
+		return nil, err
+	}
+	m := &Monitor{dev: dev}
 	if supported, r := m.dev.GetSupportedEventTypes(); r == nvml.SUCCESS {
 		if wanted := supported & (nvml.EventTypeXidCriticalError | nvml.EventTypeDoubleBitEccError); wanted != 0 {
 			if m.set, r = nvml.EventSetCreate(); r == nvml.SUCCESS {
