@@ -40,7 +40,7 @@ func TestAdvise_everySettingItNamesIsEnough(t *testing.T) {
 				t.Fatal(err)
 			}
 			for kind := range 3 {
-				for _, sets := range [][]string{nil, {"rollout.max_prompt=1024", "rollout.max_total=9216", "train.micro_batch_tokens=65536", "engine.max_sequences=4096"}} {
+				for _, sets := range [][]string{nil, {"rollout.max_prompt=1024", "rollout.max_total=9216", "train.micro_batch_tokens=65536", "engine.max_sequences=16384"}} {
 					c := recipe(t, "sc-taco-1gpu", sets...)
 					u := Memory(c, size.Model, kind != 1, kind != 0, c.Engine.MaxSequences, 0)
 					if plan.Fits(u, card.Bytes()) {
