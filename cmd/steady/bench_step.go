@@ -8,11 +8,13 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/steadyrl/steady/config"
 	"github.com/steadyrl/steady/internal/checkpoint"
 	"github.com/steadyrl/steady/internal/engine"
 	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/learner"
 	"github.com/steadyrl/steady/internal/model"
 	"github.com/steadyrl/steady/internal/record"
 	"github.com/steadyrl/steady/internal/rl"
@@ -52,12 +54,12 @@ type stepSequence struct {
 
 // stepResults is results.json.
 type stepResults struct {
-	Engine    string              `json:"engine"`
-	Sequences []stepScores        `json:"sequences"`
-	Metrics   map[string]*float64 `json:"metrics"` // null: not defined for the batch
-	Tokens    int                 `json:"tokens"`  // trained
-	State     string              `json:"state_digest"`
-	Weights   string              `json:"weights_digest"`
+	Engine    string               `json:"engine"`
+	Sequences []stepScores         `json:"sequences"`
+	Metrics   record.UpdateMetrics `json:"metrics"` // null: not defined for the batch
+	Tokens    int                  `json:"tokens"`  // trained
+	State     string               `json:"state_digest"`
+	Weights   string               `json:"weights_digest"`
 }
 
 // stepScores are those of a sequence before the step.
@@ -95,7 +97,7 @@ func (c *benchStepCmd) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	_, err = fmt.Fprintf(s.out, "%d trained tokens in %d sequences, loss %.6g, gradient norm %.6g\nstate   %s\nweights %s\n",
-		r.Tokens, len(b.Sequences), *r.Metrics["loss"], *r.Metrics["grad_norm"], r.State, r.Weights) // an update refuses others than finite ones
+		r.Tokens, len(b.Sequences), *r.Metrics.Loss, *r.Metrics.GradNorm, r.State, r.Weights) // an update refuses others than finite ones
 	return err
 }
 
@@ -108,7 +110,11 @@ func readStepBatch(name string) (engine.Batch, error) {
 	var in stepBatch
 	d := json.NewDecoder(f)
 	d.DisallowUnknownFields()
-	if err := d.Decode(&in); err != nil {
+	err = d.Decode(&in)
+	if _, more := d.Token(); err == nil && more != io.EOF {
+		err = errors.New("something follows the object")
+	}
+	if err != nil {
 		return engine.Batch{}, fault.New(fault.Invalid, "", "--batch %s: %w", name, err).WithHint("`steady bench step --help` has the form")
 	}
 	b := engine.Batch{Objective: in.Objective, Optim: in.Optim, Plan: in.Plan}
@@ -163,18 +169,12 @@ func (c *benchStepCmd) step(ctx context.Context, o workers.Options, w *model.Wei
 		return err
 	}
 	defer trainer.Close() //nolint:errcheck // its results are there
+	began := time.Now()
 	m, err := trainer.Update(ctx, b)
 	if err != nil {
 		return err
 	}
-	r.Tokens, r.Metrics = m.Tokens, map[string]*float64{}
-	for name, x := range map[string]float64{
-		"loss": m.Loss, "grad_norm": m.GradNorm, "clip_factor": m.ClipFactor, "correction": m.Correction, "correction_a": m.CorrectionA,
-		"uncovered": m.Uncovered, "trainer_tail": m.TrainerTail, "entropy": m.Entropy, "log_prob_gap": m.LogProbGap, "kl": m.KL,
-		"outside_share": m.OutsideShare, "floor_share": m.FloorShare, "max_alpha": m.MaxAlpha,
-	} {
-		r.Metrics[name] = record.Num(x)
-	}
+	r.Tokens, r.Metrics = m.Tokens, learner.UpdateMetrics(b, m, time.Since(began))
 	published := trainer.Published()
 	if published == nil {
 		return fault.New(fault.Lost, "steady bench step", "the trainer has no weights any more")

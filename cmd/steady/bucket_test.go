@@ -1,9 +1,7 @@
 package main
 
 import (
-	"io"
 	"io/fs"
-	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -15,6 +13,7 @@ import (
 	"github.com/steadyrl/steady/internal/artifact/bucket"
 	"github.com/steadyrl/steady/internal/artifact/bucket/buckettest"
 	"github.com/steadyrl/steady/internal/record"
+	"github.com/steadyrl/steady/internal/testutil"
 	"github.com/steadyrl/steady/internal/transcript/transcripttest"
 )
 
@@ -142,27 +141,10 @@ func TestWatch_servesThePagesOfABucket(t *testing.T) {
 	if err != nil || at == "" {
 		t.Fatalf("%q, %v", at, err)
 	}
-	body := func(path string) string {
-		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, at+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer res.Body.Close()
-		text, err := io.ReadAll(res.Body)
-		if err != nil || res.StatusCode != http.StatusOK {
-			t.Errorf("%s: status %d, %v\n%s", path, res.StatusCode, err, text)
-		}
-		return string(text)
-	}
-	if text := body(""); !strings.Contains(text, `/runs/r/`) {
+	if text := testutil.Page(t, at); !strings.Contains(text, `/runs/r/`) {
 		t.Errorf("the run is not listed:\n%s", text)
 	}
 	for _, path := range []string{"runs/r/", "runs/r/trajectories", "runs/r/ledger", "runs/r/failures", "compare?a=r&b=r"} {
-		body(path)
+		testutil.Page(t, at+path)
 	}
 }

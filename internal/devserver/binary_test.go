@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/steadyrl/steady/internal/fault"
@@ -45,22 +44,8 @@ func TestInspect_readsTheVersion(t *testing.T) {
 // Who is interrupted while the program answers hears of the interrupt and not of a bad program.
 func TestInspect_interrupted(t *testing.T) {
 	t.Parallel()
-	pipe := filepath.Join(t.TempDir(), "pipe")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	end := make(chan struct{})
-	go func() {
-		f, err := os.OpenFile(pipe, os.O_WRONLY, 0) // waits until it is asked
-		cancel()
-		<-end
-		if err == nil {
-			_ = f.Close() // nothing was written
-		}
-	}()
+	pipe, ctx := testutil.Asked(t)
 	_, err := Inspect(ctx, script(t, "exec cat "+pipe))
-	close(end)
 	if !errors.Is(err, context.Canceled) || fault.Is(err, fault.Invalid) {
 		t.Errorf("%v, want that it was canceled", err)
 	}

@@ -21,7 +21,6 @@ import (
 	"github.com/steadyrl/steady/internal/learner"
 	"github.com/steadyrl/steady/internal/model"
 	"github.com/steadyrl/steady/internal/record"
-	"github.com/steadyrl/steady/internal/rl"
 	"github.com/steadyrl/steady/internal/trajectory"
 )
 
@@ -52,30 +51,15 @@ func (b *bench) sealWide(t *testing.T, step int) {
 		ts = append(ts, tr)
 		v.Items = append(v.Items, batch.Verdict{ProblemID: "p", Sample: i, Reward: float64(i % 3), Verdict: judge.Verdict{Passed: i % 2, Total: 1}})
 	}
-	data, err := trajectory.Encode(ts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if v.File, err = b.store.Put(t.Context(), layout.Trajectories(unit), data); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := artifact.PutJSON(t.Context(), b.store, layout.Verdicts(unit), v); err != nil {
-		t.Fatal(err)
-	}
-	sealed, err := batch.Seal(t.Context(), b.store, batch.Options{
-		Layout: layout, Step: step, Groups: []batch.GroupUnit{{Group: record.Group{N: step}, Unit: unit}},
-		Objective: rl.Objective{Centering: rl.CenteringOff, Rule: rl.RuleNone}, Temperature: 1, MicroBatchTokens: 16384,
-		Optim: rl.AdamW{LearningRate: 1e-4, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	sealed := b.sealed(t, step, v, ts, 16384, 1e-4)
 	if n := len(sealed.Plan.MicroBatches); n != 1 {
 		t.Fatalf("%d micro-batches are planned, want 1", n)
 	}
-	if b.refs[step], err = artifact.PutJSON(t.Context(), b.store, layout.Batch(step), sealed); err != nil {
+	ref, err := artifact.PutJSON(t.Context(), b.store, layout.Batch(step), sealed)
+	if err != nil {
 		t.Fatal(err)
 	}
+	b.refs[step] = ref
 }
 
 // onCard is a host whose engines are those of the GPU.

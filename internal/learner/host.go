@@ -229,7 +229,7 @@ func (h *Host) train(ctx context.Context, step int, ref artifact.Ref, recorded *
 		h.forget()
 		return err
 	}
-	h.step, h.last = step, last{batch: ref.Digest, metrics: updateMetrics(b, m, time.Since(began)), tokens: tokensOf(b), plan: plan}
+	h.step, h.last = step, last{batch: ref.Digest, metrics: UpdateMetrics(b, m, time.Since(began)), tokens: tokensOf(b), plan: plan}
 	return nil
 }
 
@@ -259,7 +259,8 @@ func tokensOf(b engine.Batch) int {
 	return n
 }
 
-func updateMetrics(b engine.Batch, m engine.StepMetrics, took time.Duration) record.UpdateMetrics {
+// UpdateMetrics are what a run records of an update of b that took so long.
+func UpdateMetrics(b engine.Batch, m engine.StepMetrics, took time.Duration) record.UpdateMetrics {
 	num := record.Num
 	return record.UpdateMetrics{
 		Loss: num(m.Loss), GradNorm: num(m.GradNorm), ClipFactor: num(m.ClipFactor),

@@ -88,6 +88,30 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
+// sealed writes the trajectories of a group with their verdicts, and seals the batch of them.
+func (b *bench) sealed(t *testing.T, step int, v batch.Verdicts, ts []*trajectory.Trajectory, microBatchTokens int, rate float64) record.Sealed {
+	t.Helper()
+	data, err := trajectory.Encode(ts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v.File, err = b.store.Put(t.Context(), layout.Trajectories(v.Unit), data); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := artifact.PutJSON(t.Context(), b.store, layout.Verdicts(v.Unit), v); err != nil {
+		t.Fatal(err)
+	}
+	sealed, err := batch.Seal(t.Context(), b.store, batch.Options{
+		Layout: layout, Step: step, Groups: []batch.GroupUnit{{Group: record.Group{N: step}, Unit: v.Unit}},
+		Objective: rl.Objective{Centering: rl.CenteringOff, Rule: rl.RuleNone}, Temperature: 1, MicroBatchTokens: microBatchTokens,
+		Optim: rl.AdamW{LearningRate: rate, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sealed
+}
+
 // seal writes the batch of a step; seed decides about its tokens.
 func (b *bench) seal(t *testing.T, step, seed int) artifact.Ref {
 	t.Helper()
@@ -106,24 +130,7 @@ func (b *bench) seal(t *testing.T, step, seed int) artifact.Ref {
 		ts = append(ts, tr)
 		v.Items = append(v.Items, batch.Verdict{ProblemID: "p", Sample: i, Reward: float64(i), Verdict: judge.Verdict{Passed: i, Total: 1}})
 	}
-	data, err := trajectory.Encode(ts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if v.File, err = b.store.Put(t.Context(), layout.Trajectories(unit), data); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := artifact.PutJSON(t.Context(), b.store, layout.Verdicts(unit), v); err != nil {
-		t.Fatal(err)
-	}
-	sealed, err := batch.Seal(t.Context(), b.store, batch.Options{
-		Layout: layout, Step: step, Groups: []batch.GroupUnit{{Group: record.Group{N: step}, Unit: unit}},
-		Objective: rl.Objective{Centering: rl.CenteringOff, Rule: rl.RuleNone}, Temperature: 1, MicroBatchTokens: 100,
-		Optim: rl.AdamW{LearningRate: 0.01, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	sealed := b.sealed(t, step, v, ts, 100, 0.01)
 	name := layout.Batch(step)
 	if b.refs[step] != (artifact.Ref{}) {
 		name += ".other"

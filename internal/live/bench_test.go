@@ -65,7 +65,7 @@ func (f *fixture) largeStep(step, groups int, data []byte, ts []*trajectory.Traj
 func TestServer_twelveThousandTrajectoriesCostNoMoreThanTwelve(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("writes 7,000 files")
+		t.Skip("writes 7,000 files; left out by -short")
 	}
 	f, n := large(t)
 	s := New(Options{Store: f.store(), Version: "test", Patience: time.Minute})

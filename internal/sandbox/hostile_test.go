@@ -727,7 +727,7 @@ raise ValueError`}, nil, outcomes{sandbox.RuntimeError}},
 func TestHostile_threadsOfOneAreNotAnothers(t *testing.T) {
 	t.Parallel()
 	if !strings.HasPrefix(box(t).Level().User, "a user") {
-		t.Skip("programs here keep the user of this process")
+		t.Skip("needs a sandbox with users of its own, as root has: programs here keep the user of this process")
 	}
 	other, err := sandbox.New(t.Context(), sandbox.Options{Python: box(t).Level().Python, Slots: 3})
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -237,28 +236,12 @@ func TestFindPython_explicit(t *testing.T) {
 func TestFindPython_interrupted(t *testing.T) {
 	t.Parallel()
 	for _, question := range []string{"version", "description"} {
-		dir := t.TempDir()
-		pipe := filepath.Join(dir, "pipe")
-		if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		pipe, ctx := testutil.Asked(t)
 		script := "exec cat " + pipe
 		if question == "description" {
 			script = `case "$3" in *"print(\"%d.%d.%d\""*) echo 3.12.4; exit;; esac; ` + script
 		}
-		path := testutil.WriteScript(t, dir, "python3", script)
-		ctx, cancel := context.WithCancel(t.Context())
-		end := make(chan struct{})
-		go func() {
-			f, err := os.OpenFile(pipe, os.O_WRONLY, 0) // waits until it is asked
-			cancel()
-			<-end
-			if err == nil {
-				_ = f.Close() // nothing was written
-			}
-		}()
-		_, err := sandbox.FindPython(ctx, path)
-		close(end)
+		_, err := sandbox.FindPython(ctx, testutil.WriteScript(t, t.TempDir(), "python3", script))
 		if !errors.Is(err, context.Canceled) || fault.Is(err, fault.Invalid) {
 			t.Errorf("interrupted at its %s: %v, want that it was canceled", question, err)
 		}

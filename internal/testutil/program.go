@@ -1,6 +1,7 @@
 package testutil
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -22,4 +23,26 @@ func WriteScript(t *testing.T, dir, name, text string) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// Asked returns a pipe that never has anything to read, and a context that is cancelled once somebody has opened the pipe: a program that
+// does `exec cat PIPE` is interrupted while it runs.
+func Asked(t *testing.T) (pipe string, ctx context.Context) {
+	t.Helper()
+	pipe = filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	end := make(chan struct{})
+	t.Cleanup(func() { close(end) })
+	go func() {
+		f, err := os.OpenFile(pipe, os.O_WRONLY, 0) // waits for the reader
+		cancel()
+		<-end
+		if err == nil {
+			_ = f.Close() // nothing was written
+		}
+	}()
+	return pipe, ctx
 }

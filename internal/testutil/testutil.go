@@ -7,7 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -173,4 +175,23 @@ func Run(ctx context.Context, name string, args ...string) (string, int, error) 
 		return "", -1, fmt.Errorf("%s: %w", name, err)
 	}
 	return string(out), 0, nil
+}
+
+// Page returns the body of an address, and reports any status but 200.
+func Page(t *testing.T, url string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close() //nolint:errcheck // only read
+	body, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode != http.StatusOK {
+		t.Errorf("%s: status %d, %v\n%s", url, res.StatusCode, err, body)
+	}
+	return string(body)
 }

@@ -3,8 +3,6 @@
 package e2e
 
 import (
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -78,7 +76,7 @@ func TestBucket_aRunThatLosesItsMachine(t *testing.T) {
 	}
 	pages := said[len(said)-1][1]
 	for path, text := range map[string]string{"": "/runs/r1/", "runs/r1/": "The books balance", "runs/r1/trajectories": "trajectories", "runs/r1/groups/0/0?colour=version": "policy version"} {
-		if body := fetch(t, pages+path); !strings.Contains(body, text) {
+		if body := testutil.Page(t, pages+path); !strings.Contains(body, text) {
 			t.Errorf("the page %s%s lacks %q:\n%.1000s", pages, path, text, body)
 		}
 	}
@@ -106,23 +104,4 @@ func TestBucket_aRunThatLosesItsMachine(t *testing.T) {
 	if n := srv.Uploads(); n != 0 {
 		t.Errorf("%d uploads were not finished", n)
 	}
-}
-
-// fetch returns a page.
-func fetch(t *testing.T, url string) string {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	if err != nil || res.StatusCode != http.StatusOK {
-		t.Errorf("%s: status %d, %v", url, res.StatusCode, err)
-	}
-	return string(body)
 }
