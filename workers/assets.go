@@ -17,7 +17,6 @@ import (
 	"github.com/steadyrl/steady/internal/demo"
 	"github.com/steadyrl/steady/internal/engine"
 	"github.com/steadyrl/steady/internal/fault"
-	"github.com/steadyrl/steady/internal/model"
 	"github.com/steadyrl/steady/internal/tokenizer"
 	"github.com/steadyrl/steady/internal/weights"
 )
@@ -152,7 +151,7 @@ func (assets) InitialState(_ context.Context, dir string) (*engine.State, error)
 	if err != nil {
 		return nil, err
 	}
-	return &engine.State{Master: w, M: model.NewWeights(w.Config), V: model.NewWeights(w.Config)}, nil
+	return &engine.State{Master: w}, nil
 }
 
 // OpenShard implements activities.Assets.

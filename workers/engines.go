@@ -111,10 +111,11 @@ func (s source) Published(ctx context.Context, l layout, version int) (record.Ve
 	if _, err := artifact.GetJSON(ctx, s.store, l.WeightsInfo(version), &info); err != nil {
 		return info, nil, err
 	}
-	data, err := artifact.Fetch(ctx, s.store, info.File)
+	file, err := s.store.OpenAt(ctx, info.File.Name)
 	if err != nil {
 		return info, nil, err
 	}
+	defer file.Close() //nolint:errcheck // was only read
 	dir, err := s.store.Pull(ctx, l.Base())
 	if err != nil {
 		return info, nil, err
@@ -123,11 +124,11 @@ func (s source) Published(ctx context.Context, l layout, version int) (record.Ve
 	if err != nil {
 		return info, nil, err
 	}
-	w, err := weights.Decode(c, data)
+	w, got, err := weights.ReadWeights(c, file, file.Size())
 	if err != nil {
 		return info, nil, err
 	}
-	if got := weights.Digest(w); got != info.Digest {
+	if got != info.Digest { // it tells any other weight; the file's own digest would be a second reading of gigabytes
 		return info, nil, fault.New(fault.Corrupt, "workers.source", "version %d has digest %.12s, recorded was %.12s", version, got, info.Digest)
 	}
 	if p, err := s.precision(ctx, l, "published"); err != nil {

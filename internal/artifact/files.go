@@ -222,9 +222,12 @@ func (f *Files) Aside(ctx context.Context, name string) error {
 
 // Put implements Store.
 func (f *Files) Put(ctx context.Context, name string, data []byte) (Ref, error) {
-	ref := Ref{Name: name, Digest: Digest(data), Size: int64(len(data))}
+	digest := make(chan string, 1)
+	go func() { digest <- Digest(data) }() // while it is written: for gigabytes each takes seconds
+	ref := Ref{Name: name, Size: int64(len(data))}
 	// The common second execution finds its own bytes and writes nothing.
 	if _, got, err := f.Get(ctx, name); err == nil {
+		ref.Digest = <-digest
 		return f.existing(ref, got)
 	} else if !fault.Is(err, fault.NotFound) {
 		return Ref{}, err
@@ -233,6 +236,7 @@ func (f *Files) Put(ctx context.Context, name string, data []byte) (Ref, error) 
 	if err != nil {
 		return Ref{}, err
 	}
+	ref.Digest = <-digest
 	tmp := file.Name()
 	defer file.Close()   // all is synced
 	defer os.Remove(tmp) //nolint:errcheck // after a successful link only the temporary name goes
@@ -308,7 +312,7 @@ func (f *Files) writeTemp(ctx context.Context, name string, data []byte) (file *
 		return nil, "", f.classify("artifact.Put", name, err)
 	}
 	crashpoint.Here("store.temp.made")
-	_, err = file.Write(data)
+	err = durable.WriteAll(file, data)
 	crashpoint.Here("store.temp.written")
 	if err == nil {
 		err = file.Chmod(0o644)

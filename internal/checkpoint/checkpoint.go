@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -8,8 +9,10 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -33,7 +36,7 @@ const (
 
 // Meta describes a checkpoint.
 type Meta struct {
-	Format  int          `json:"format"`  // 1
+	Format  int          `json:"format"`  // 2; 1 is read, too
 	Step    int          `json:"step"`    // step of the run
 	Updates int          `json:"updates"` // updates of the optimiser
 	State   string       `json:"state_digest"`
@@ -41,14 +44,18 @@ type Meta struct {
 	Files   []FileDigest `json:"files"`
 }
 
-// FileDigest is a file with its SHA-256.
+// FileDigest is a file with its digest.
 type FileDigest struct {
-	Name   string `json:"name"`
-	Size   int64  `json:"size"`
-	SHA256 string `json:"sha256"`
+	Name string `json:"name"`
+	Size int64  `json:"size"`
+	// Blocks is the SHA-256 of the file's header, followed by the lines that its tensors have in the state's digest (docs/numerics.md), in the order of
+	// the file. All cores work on it, and each byte is hashed once for the file and the state.
+	Blocks string `json:"blocks,omitempty"`
+	// SHA256 is that of the file's bytes, in format 1.
+	SHA256 string `json:"sha256,omitempty"`
 }
 
-// Save writes the state of a step to dir, tensor by tensor. Of meta the caller gives Step, Updates and Config; it is returned complete.
+// Save writes the state of a step to dir, block by block, on all cores. Of meta the caller gives Step, Updates and Config; it is returned complete.
 // Idempotence: a directory that holds the same state already, and verifies, stays; one that holds another state, or does not
 // verify, is replaced.
 //
@@ -110,17 +117,22 @@ func fileOf(p engine.StatePart) string {
 }
 
 func writeParts(ctx context.Context, dir string, r engine.StateReader, meta Meta) (Meta, error) {
-	meta.Format, meta.Files = 1, nil
-	state := weights.NewStateDigest(meta.Config)
+	meta.Format, meta.Files = 2, nil
+	l, err := weights.NewLayout(meta.Config.Tensors(), weights.F32)
+	if err != nil {
+		return meta, err
+	}
+	sums := weights.NewSums(meta.Config)
 	for _, part := range engine.StateParts() {
-		f, err := writePart(ctx, dir, part, r, meta.Config, state)
+		name := filepath.Join(dir, fileOf(part))
+		err := durable.CreateAt(name, func(f *os.File) error { return writePart(ctx, f, part, r, meta.Config, l, sums) })
 		if err != nil {
-			return meta, err
+			return meta, classify("checkpoint.Save", err)
 		}
 		crashpoint.Here("trainer.checkpoint.file")
-		meta.Files = append(meta.Files, f)
+		meta.Files = append(meta.Files, FileDigest{Name: fileOf(part), Size: int64(l.Size), Blocks: digestOf(l, sums, part)})
 	}
-	meta.State = state.Sum(meta.Updates)
+	meta.State = sums.Digest(meta.Updates)
 	data, err := json.MarshalIndent(meta, "", "  ")
 	if err != nil {
 		return meta, fault.New(fault.Internal, "checkpoint.Save", "%w", err)
@@ -132,160 +144,212 @@ func writeParts(ctx context.Context, dir string, r engine.StateReader, meta Meta
 	return meta, nil
 }
 
-func writePart(ctx context.Context, dir string, part engine.StatePart, r engine.StateReader, c model.Config, state *weights.PartialDigest) (FileDigest, error) {
-	specs := c.Tensors()
-	index := map[string]int{}
-	for i, s := range specs {
-		index[s.Name] = i
+// writePart writes a part and notes the sums of its blocks. Blocks of zeros, such as moments that have not begun, are left out: they become holes where
+// the file system has them, and take no space.
+func writePart(
+	ctx context.Context, f *os.File, part engine.StatePart, r engine.StateReader, c model.Config, l weights.Layout, sums *weights.Sums,
+) error {
+	if err := f.Truncate(int64(l.Size)); err != nil {
+		return err
 	}
-	out := FileDigest{Name: fileOf(part)}
-	hash := newHasher()
-	err := durable.CreateSparse(filepath.Join(dir, out.Name), func(f io.Writer) error {
-		return weights.Write(io.MultiWriter(f, hash, (*counter)(&out.Size)), specs, weights.F32, func(name string) ([]float32, error) {
-			if err := ctx.Err(); err != nil {
-				return nil, err
-			}
-			data, err := r.ReadState(part, index[name])
-			if err == nil {
-				state.Add(part, index[name], data)
-			}
-			return data, err
-		})
+	if _, err := f.WriteAt(l.Header, 0); err != nil {
+		return err
+	}
+	specs, offsets := c.Tensors(), offsetsOf(l)
+	return weights.EachBlock(specs, func(b weights.Block, into []float32) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		return r.ReadState(part, b.Tensor, b.From, into)
+	}, func(b weights.Block, data []float32) error {
+		if err := weights.CheckFinite(specs[b.Tensor].Name, data, b.From, weights.F32); err != nil {
+			return err
+		}
+		raw := raws.Get().(*[]byte) //nolint:forcetypeassert,errcheck // nothing else is in it
+		defer raws.Put(raw)
+		*raw = weights.AppendF32((*raw)[:0], data)
+		sums.Set(part, b, sha256.Sum256(*raw))
+		if allZero(data) {
+			return nil
+		}
+		_, err := f.WriteAt(*raw, offsets[b.Tensor]+4*int64(b.From))
+		return err
 	})
-	out.SHA256 = hash.sum()
-	if err != nil {
-		return out, classify("checkpoint.Save", err)
-	}
-	return out, nil
 }
 
-// hasher computes a SHA-256 beside the writing of the file: each takes a core's time for gigabytes.
-type hasher struct {
-	buf    []byte
-	blocks chan []byte
-	free   chan []byte
-	done   chan string
-}
+// raws are the bytes of blocks, for another use.
+var raws = sync.Pool{New: func() any { return new([]byte) }}
 
-const hashBlock = 1 << 20
-
-func newHasher() *hasher {
-	h := &hasher{blocks: make(chan []byte, 8), free: make(chan []byte, 10), done: make(chan string, 1)}
-	go func() {
-		sum := sha256.New()
-		for b := range h.blocks {
-			sum.Write(b)
-			h.free <- b[:0] // never full: ten blocks at most are under way
-		}
-		h.done <- hex.EncodeToString(sum.Sum(nil))
-	}()
-	for range cap(h.free) {
-		h.free <- nil
-	}
-	return h
-}
-
-func (h *hasher) Write(p []byte) (int, error) {
-	n := len(p)
-	for len(p) > 0 {
-		if h.buf == nil {
-			if h.buf = <-h.free; h.buf == nil {
-				h.buf = make([]byte, 0, hashBlock)
-			}
-		}
-		take := min(len(p), hashBlock-len(h.buf))
-		h.buf, p = append(h.buf, p[:take]...), p[take:]
-		if len(h.buf) == hashBlock {
-			h.blocks <- h.buf
-			h.buf = nil
+// allZero reports whether every element is +0.
+func allZero(data []float32) bool {
+	for _, x := range data {
+		if math.Float32bits(x) != 0 {
+			return false
 		}
 	}
-	return n, nil
+	return true
 }
 
-// sum ends the hasher and returns the digest of what was written.
-func (h *hasher) sum() string {
-	if h.buf != nil {
-		h.blocks <- h.buf
+// offsetsOf returns where each tensor begins in a file, in module order.
+func offsetsOf(l weights.Layout) []int64 {
+	out := make([]int64, len(l.Order))
+	for k, i := range l.Order {
+		out[i] = int64(l.Tensors[k].Offset)
 	}
-	close(h.blocks)
-	return <-h.done
+	return out
 }
 
-// counter counts what is written into it.
-type counter int64
-
-func (c *counter) Write(p []byte) (int, error) {
-	*c += counter(len(p))
-	return len(p), nil
+// digestOf is FileDigest.Blocks of a part.
+func digestOf(l weights.Layout, sums *weights.Sums, part engine.StatePart) string {
+	h := sha256.New()
+	h.Write(l.Header)
+	for _, i := range l.Order {
+		h.Write(sums.Line(part, i))
+	}
+	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Load reads and verifies a checkpoint, one file after the other. Errors: NotFound (no checkpoint in dir), Corrupt (naming the file).
+// Load reads and verifies a checkpoint. Errors: NotFound (no checkpoint in dir), Corrupt (naming the file).
 func Load(ctx context.Context, dir string) (*engine.State, Meta, error) {
-	meta, err := readMeta(dir, opener(dir))
+	meta, err := Describe(dir)
 	if err != nil {
 		return nil, Meta{}, err
 	}
 	s := &engine.State{Steps: meta.Updates}
-	for i, into := range []**model.Weights{&s.Master, &s.M, &s.V} {
-		if *into, err = load(ctx, dir, meta, i); err != nil {
-			return nil, Meta{}, err
-		}
+	into := map[engine.StatePart]*model.Weights{}
+	for i, w := range []**model.Weights{&s.Master, &s.M, &s.V} {
+		*w = model.NewWeights(meta.Config)
+		into[engine.StateParts()[i]] = *w
 	}
-	if got := weights.StateDigest(s); got != meta.State {
-		return nil, Meta{}, fault.New(fault.Corrupt, "checkpoint.Load", "%s: the state has digest %.12s, recorded was %.12s", dir, got, meta.State)
+	if err := Read(ctx, dir, meta, putInto(into)); err != nil {
+		return nil, Meta{}, err
 	}
 	return s, meta, nil
 }
 
 // LoadMaster reads the master weights and verifies every file. Errors as Load.
 func LoadMaster(ctx context.Context, dir string) (*model.Weights, Meta, error) {
-	meta, err := Verify(ctx, dir)
+	meta, err := Describe(dir)
 	if err != nil {
 		return nil, Meta{}, err
 	}
-	w, err := load(ctx, dir, meta, 0)
-	return w, meta, err
+	w := model.NewWeights(meta.Config)
+	if err := Read(ctx, dir, meta, putInto(map[engine.StatePart]*model.Weights{engine.Master: w})); err != nil {
+		return nil, Meta{}, err
+	}
+	return w, meta, nil
 }
 
-// load reads and verifies file i.
-func load(ctx context.Context, dir string, meta Meta, i int) (*model.Weights, error) {
-	f := meta.Files[i]
-	if err := ctx.Err(); err != nil {
-		return nil, err
+// putInto copies what is read into weights; parts without are passed over.
+func putInto(into map[engine.StatePart]*model.Weights) engine.PutState {
+	return func(p engine.StatePart, i, from int, data []float32) error {
+		if w := into[p]; w != nil {
+			copy(w.Data[i][from:], data)
+		}
+		return nil
 	}
-	data, err := os.ReadFile(filepath.Join(dir, f.Name))
+}
+
+// Describe reads what a checkpoint says of itself, and verifies nothing. Errors as Load.
+func Describe(dir string) (Meta, error) { return readMeta(dir, opener(dir)) }
+
+// Read gives every element of a checkpoint that Describe described to put, once: blocks in the order of the parts and tensors, while later ones are read and
+// hashed. What put was given is confirmed by the digests only when Read returns nil. Errors: as Load, and those of put.
+func Read(ctx context.Context, dir string, meta Meta, put engine.PutState) error {
+	if meta.Format == 1 { // its digests are of whole files
+		if _, err := VerifyFrom(ctx, dir, opener(dir)); err != nil {
+			return err
+		}
+	}
+	l, err := weights.NewLayout(meta.Config.Tensors(), weights.F32)
 	if err != nil {
-		return nil, unreadable(dir, f, err)
+		return err
 	}
-	sum := make(chan string, 1)
-	go func() { sum <- digest(data) }() // as long as the decoding takes
-	w, err := weights.Decode(meta.Config, data)
-	if int64(len(data)) != f.Size || <-sum != f.SHA256 {
-		return nil, damaged(dir, f)
+	sums := weights.NewSums(meta.Config)
+	for i, part := range engine.StateParts() {
+		f := meta.Files[i]
+		file, err := os.Open(filepath.Join(dir, f.Name))
+		if err != nil {
+			return unreadable(dir, f, err)
+		}
+		err = readPart(ctx, file, part, meta.Config, l, sums, put)
+		_ = file.Close() // was only read
+		if err != nil {
+			return unreadable(dir, f, err)
+		}
+	}
+	return confirm(dir, meta, l, sums)
+}
+
+// readPart reads the blocks of a part on all cores, notes their sums, and gives them to put in their order.
+func readPart(
+	ctx context.Context, file *os.File, part engine.StatePart, c model.Config, l weights.Layout, sums *weights.Sums, put engine.PutState,
+) error {
+	st, err := file.Stat()
+	if err == nil && st.Size() != int64(l.Size) {
+		err = errOther
 	}
 	if err != nil {
-		return nil, fault.New(fault.Corrupt, "checkpoint.Load", "%s/%s: %w", dir, f.Name, err)
+		return err
 	}
-	return w, nil
+	if err := checkHeader(file, l); err != nil {
+		return err
+	}
+	offsets := offsetsOf(l)
+	return weights.InOrder(c.Tensors(), func(b weights.Block, into []float32) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		raw := raws.Get().(*[]byte) //nolint:forcetypeassert,errcheck // nothing else is in it
+		defer raws.Put(raw)
+		*raw = slices.Grow((*raw)[:0], 4*len(into))[:4*len(into)]
+		if _, err := file.ReadAt(*raw, offsets[b.Tensor]+4*int64(b.From)); err != nil {
+			return err
+		}
+		sums.Set(part, b, sha256.Sum256(*raw))
+		weights.DecodeF32(into, *raw)
+		return nil
+	}, func(b weights.Block, data []float32) error { return put(part, b.Tensor, b.From, data) })
 }
 
 // Verify checks the digest of every file without holding one. Errors as Load.
 func Verify(ctx context.Context, dir string) (Meta, error) {
-	return VerifyFrom(ctx, dir, opener(dir))
+	meta, err := Describe(dir)
+	if err == nil {
+		err = Read(ctx, dir, meta, func(engine.StatePart, int, int, []float32) error { return nil })
+	}
+	if err != nil {
+		return Meta{}, err
+	}
+	return meta, nil
 }
 
-// VerifyFrom is Verify of files that open opens, from several goroutines, wherever they lie; dir is what messages call their directory. A file that is not
-// there is an error of open that is fs.ErrNotExist.
+// VerifyFrom is Verify of files that open opens, from several goroutines, wherever they lie; dir is what messages call their directory. Each is read from its
+// beginning to its end. A file that is not there is an error of open that is fs.ErrNotExist.
 func VerifyFrom(ctx context.Context, dir string, open func(file string) (io.ReadCloser, error)) (Meta, error) {
 	meta, err := readMeta(dir, open)
 	if err != nil {
 		return Meta{}, err
 	}
+	l, err := weights.NewLayout(meta.Config.Tensors(), weights.F32)
+	if err != nil {
+		return Meta{}, err
+	}
+	sums := weights.NewSums(meta.Config)
 	errs := make([]error, len(meta.Files))
 	var all sync.WaitGroup
-	for i, f := range meta.Files {
-		all.Go(func() { errs[i] = verify(ctx, dir, f, open) })
+	for i, part := range engine.StateParts() {
+		all.Go(func() {
+			f := meta.Files[i]
+			file, err := open(f.Name)
+			if err == nil {
+				err = readThrough(ctx, file, part, meta, l, sums)
+				_ = file.Close() // was only read
+			}
+			if err != nil {
+				errs[i] = unreadable(dir, f, err)
+			}
+		})
 	}
 	all.Wait()
 	for _, err := range errs { // the first file's first
@@ -293,45 +357,89 @@ func VerifyFrom(ctx context.Context, dir string, open func(file string) (io.Read
 			return Meta{}, err
 		}
 	}
-	return meta, nil
+	return meta, confirm(dir, meta, l, sums)
+}
+
+// readThrough reads a file from its beginning to its end and notes the sums of its blocks.
+func readThrough(ctx context.Context, r io.Reader, part engine.StatePart, meta Meta, l weights.Layout, sums *weights.Sums) error {
+	whole := sha256.New()
+	want := meta.Files[slices.Index(engine.StateParts(), part)].SHA256
+	if meta.Format == 1 {
+		r = io.TeeReader(r, whole)
+	}
+	if err := checkHeader(r, l); err != nil {
+		return err
+	}
+	specs := meta.Config.Tensors()
+	blocks := weights.Blocks(specs)
+	var raw []byte
+	for _, i := range l.Order {
+		for _, b := range blocks {
+			if b.Tensor != i {
+				continue
+			}
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			n := 4 * (b.To - b.From)
+			raw = slices.Grow(raw[:0], n)[:n]
+			if _, err := io.ReadFull(r, raw); err != nil {
+				return err
+			}
+			sums.Set(part, b, sha256.Sum256(raw))
+		}
+	}
+	if n, err := r.Read(make([]byte, 1)); n > 0 || !errors.Is(err, io.EOF) {
+		return errors.Join(err, errOther) // longer than it was
+	}
+	if meta.Format == 1 && hex.EncodeToString(whole.Sum(nil)) != want {
+		return errOther
+	}
+	return nil
+}
+
+// checkHeader compares a file's header, which follows from the model's shape, with what it must be.
+func checkHeader(r io.Reader, l weights.Layout) error {
+	header := make([]byte, len(l.Header))
+	if _, err := io.ReadFull(r, header); err != nil {
+		return err
+	}
+	if !bytes.Equal(header, l.Header) {
+		return errOther
+	}
+	return nil
+}
+
+// confirm compares the sums of all blocks with the recorded digests.
+func confirm(dir string, meta Meta, l weights.Layout, sums *weights.Sums) error {
+	for i, part := range engine.StateParts() {
+		if f := meta.Files[i]; meta.Format > 1 && (digestOf(l, sums, part) != f.Blocks || f.Size != int64(l.Size)) {
+			return damaged(dir, f)
+		}
+	}
+	if got := sums.Digest(meta.Updates); got != meta.State {
+		return fault.New(fault.Corrupt, "checkpoint.Load", "%s: the state has digest %.12s, recorded was %.12s", dir, got, meta.State)
+	}
+	return nil
 }
 
 func opener(dir string) func(string) (io.ReadCloser, error) {
 	return func(file string) (io.ReadCloser, error) { return os.Open(filepath.Join(dir, file)) }
 }
 
-func verify(ctx context.Context, dir string, f FileDigest, open func(string) (io.ReadCloser, error)) error {
-	file, err := open(f.Name)
-	if err != nil {
-		return unreadable(dir, f, err)
-	}
-	defer file.Close() //nolint:errcheck // was only read
-	hash := sha256.New()
-	var size int64
-	for err == nil {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		var n int64
-		n, err = io.CopyN(hash, file, 64<<20)
-		size += n
-	}
-	if !errors.Is(err, io.EOF) {
-		return unreadable(dir, f, err)
-	}
-	if size != f.Size || hex.EncodeToString(hash.Sum(nil)) != f.SHA256 {
-		return damaged(dir, f)
-	}
-	return nil
-}
+// errOther says that a file's bytes are not those that were written.
+var errOther = errors.New("other bytes")
 
 func damaged(dir string, f FileDigest) error {
 	return fault.New(fault.Corrupt, "checkpoint.Load", "%s/%s does not have its recorded digest", dir, f.Name)
 }
 
 func unreadable(dir string, f FileDigest, err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return fault.New(fault.Corrupt, "checkpoint.Load", "%s/%s is missing", dir, f.Name)
+	case errors.Is(err, errOther), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return damaged(dir, f)
 	}
 	return classify("checkpoint.Load", err)
 }
@@ -351,8 +459,8 @@ func readMeta(dir string, open func(string) (io.ReadCloser, error)) (Meta, error
 	if err := json.Unmarshal(data, &meta); err != nil {
 		return Meta{}, fault.New(fault.Corrupt, op, "%s/%s: %w", dir, MetaFile, err)
 	}
-	if meta.Format != 1 || len(meta.Files) != 3 {
-		return Meta{}, fault.New(fault.Corrupt, op, "%s: format %d with %d files, want 1 with 3", dir, meta.Format, len(meta.Files))
+	if meta.Format < 1 || meta.Format > 2 || len(meta.Files) != 3 {
+		return Meta{}, fault.New(fault.Corrupt, op, "%s: format %d with %d files, want 1 or 2 with 3", dir, meta.Format, len(meta.Files))
 	}
 	for i, p := range engine.StateParts() {
 		if meta.Files[i].Name != fileOf(p) {
@@ -363,11 +471,6 @@ func readMeta(dir string, open func(string) (io.ReadCloser, error)) (Meta, error
 		return Meta{}, fault.New(fault.Corrupt, op, "%s: %w", dir, err)
 	}
 	return meta, nil
-}
-
-func digest(data []byte) string {
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:])
 }
 
 // classify gives an error of the file system its kind; others have theirs.

@@ -3,12 +3,9 @@ package durable_test
 import (
 	"bytes"
 	"errors"
-	"io"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 
 	"github.com/steadyrl/steady/internal/durable"
@@ -37,62 +34,52 @@ func TestWriteNew_replacesNothing(t *testing.T) {
 	}
 }
 
-// What is read is what was written, wherever its zeros lie and however the writes are cut; long stretches of zeros take no space.
-func TestCreateSparse_holdsWhatWasWritten(t *testing.T) {
+// What write leaves is there, whatever the order it was written in; a hole is zeros, and an error of write is told.
+func TestCreateAt_keepsWhatWasWrittenInAnyOrder(t *testing.T) {
 	t.Parallel()
-	const block = 1 << 18
-	random := rand.New(rand.NewPCG(1, 2))
-	for i := range 60 {
-		var want []byte
-		for range 1 + random.IntN(6) {
-			stretch := make([]byte, random.IntN(2*block))
-			if i%3 == 0 { // whole blocks
-				stretch = make([]byte, block*random.IntN(3))
-			}
-			if random.IntN(2) == 0 {
-				for k := range stretch {
-					stretch[k] = byte(1 + k%251) //nolint:gosec // below 256
-				}
-			}
-			want = append(want, stretch...)
-		}
+	name := filepath.Join(t.TempDir(), "f")
+	err := durable.CreateAt(name, func(f *os.File) error {
+		_, end := f.WriteAt([]byte("end"), 7)
+		_, begin := f.WriteAt([]byte("be"), 0)
+		return errors.Join(end, begin)
+	})
+	if got, rerr := os.ReadFile(name); err != nil || string(got) != "be\x00\x00\x00\x00\x00end" {
+		t.Errorf("%q, %v, %v", got, err, rerr)
+	}
+	if err := durable.CreateAt(name, func(*os.File) error { return nil }); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("a second file: %v, want that it exists", err)
+	}
+	failed := errors.New("no more")
+	if err := durable.CreateAt(name+"2", func(*os.File) error { return failed }); !errors.Is(err, failed) {
+		t.Errorf("an error of write: %v", err)
+	}
+}
+
+// Data of any length is in the file as it was given, and the error of a part is told.
+func TestWriteAll_everyLength(t *testing.T) {
+	t.Parallel()
+	const part = 16 << 20
+	data := make([]byte, 3*part+5)
+	for i := range data {
+		data[i] = byte(i % 251) //nolint:gosec // below 256
+	}
+	for _, n := range []int{0, 1, part - 1, part, part + 1, len(data)} {
 		name := filepath.Join(t.TempDir(), "f")
-		err := durable.CreateSparse(name, func(w io.Writer) error {
-			for rest := want; len(rest) > 0; {
-				n := min(len(rest), 1+random.IntN(block))
-				if _, err := w.Write(rest[:n]); err != nil {
-					return err
-				}
-				rest = rest[n:]
-			}
-			return nil
-		})
+		if err := durable.WriteNew(name, data[:n]); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(name); err != nil || !bytes.Equal(got, data[:n]) {
+			t.Errorf("%d bytes were written, %d read, %v", n, len(got), err)
+		}
+		f, err := os.Open(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := os.ReadFile(name); err != nil || !bytes.Equal(got, want) {
-			t.Fatalf("file %d: %d bytes were read, %d written, equal: %v; %v", i, len(got), len(want), bytes.Equal(got, want), err)
+		if err := durable.WriteAll(f, data[:n]); n > 0 && err == nil {
+			t.Errorf("%d bytes were written into a file that is open for reading", n)
 		}
-	}
-	dir := t.TempDir()
-	space := func(name string, create func(string, func(io.Writer) error) error) int64 {
-		if err := create(filepath.Join(dir, name), func(w io.Writer) error {
-			_, err := w.Write(make([]byte, 64*block))
-			return err
-		}); err != nil {
-			t.Fatal(err)
+		if err := f.Close(); err != nil {
+			t.Error(err)
 		}
-		var st syscall.Stat_t
-		if err := syscall.Stat(filepath.Join(dir, name), &st); err != nil {
-			t.Fatal(err)
-		}
-		return st.Blocks
-	}
-	if sparse, full := space("sparse", durable.CreateSparse), space("full", durable.Create); full > 0 && sparse > full/8 {
-		t.Errorf("zeros take %d blocks, written out %d", sparse, full)
-	}
-	failed := errors.New("no more")
-	if err := durable.CreateSparse(filepath.Join(dir, "failed"), func(io.Writer) error { return failed }); !errors.Is(err, failed) {
-		t.Errorf("an error of write: %v", err)
 	}
 }

@@ -199,7 +199,7 @@ type Trainer interface {
 // State is a trainer's full state: what a checkpoint holds.
 type State struct {
 	Master *model.Weights // FP32 master weights
-	M, V   *model.Weights // first and second Adam moments
+	M, V   *model.Weights // first and second Adam moments; nil: all zero
 	Steps  int            // updates applied
 }
 
@@ -218,9 +218,37 @@ func StateParts() []StatePart { return []StatePart{Master, FirstMoment, SecondMo
 
 // StateReader reads a state tensor by tensor. A Trainer implements it where a second copy of a large state would not fit in memory.
 type StateReader interface {
-	// ReadState returns tensor i, in module order, of a part. The slice is valid until the next call, and must not be changed. Errors: Lost (the
-	// device failed, the trainer is closed).
-	ReadState(p StatePart, i int) ([]float32, error)
+	// ReadState fills into with elements from index from on of tensor i, in module order, of a part. Calls must not overlap. Errors: Lost (the device
+	// failed, the trainer is closed), Internal (there is no such part, tensor or element).
+	ReadState(p StatePart, i, from int, into []float32) error
+}
+
+// StateLoader is implemented by a Trainer that takes a state piece by piece, where a second copy of a large state would not fit in memory.
+type StateLoader interface {
+	// LoadState replaces the state by what load gives to put: every element once, in any order; it is that after a number of updates. data is good until
+	// put returns. Calls of put must not overlap. After an error, which may be load's, the trainer is good for nothing but Close.
+	LoadState(updates int, load func(put PutState) error) error
+}
+
+// PutState takes elements from index from on of tensor i, in module order, of a part. Errors: as for ReadState.
+type PutState func(p StatePart, i, from int, data []float32) error
+
+// LoadState gives a trainer of model c the state that load delivers: piece by piece where the trainer can, else as a whole.
+func LoadState(t Trainer, c model.Config, updates int, load func(put PutState) error) error {
+	if l, ok := t.(StateLoader); ok {
+		return l.LoadState(updates, load)
+	}
+	s := &State{Master: model.NewWeights(c), M: model.NewWeights(c), V: model.NewWeights(c), Steps: updates}
+	if err := load(s.put); err != nil {
+		return err
+	}
+	return t.SetState(s)
+}
+
+func (s *State) put(p StatePart, i, from int, data []float32) error {
+	t, err := s.tensor("engine.LoadState", p, i, from, len(data))
+	copy(t, data)
+	return err
 }
 
 // Chooser is implemented by a Trainer whose results depend on what it measured, such as which of several algorithms a product runs with.
@@ -232,18 +260,42 @@ type Chooser interface {
 	SetChoices(data []byte) error
 }
 
-// ReadState implements StateReader. It fails only for a nil state, which a Trainer gives after a failure of its device (Lost).
-func (s *State) ReadState(p StatePart, i int) ([]float32, error) {
+// ReadState implements StateReader. It fails for a nil state, too, which a Trainer gives after a failure of its device (Lost).
+func (s *State) ReadState(p StatePart, i, from int, into []float32) error {
+	const op = "engine.ReadState"
 	if s == nil {
-		return nil, fault.New(fault.Lost, "engine.ReadState", "the trainer has no state any more")
+		return fault.New(fault.Lost, op, "the trainer has no state any more")
 	}
-	switch p {
-	case FirstMoment:
-		return s.M.Data[i], nil
-	case SecondMoment:
-		return s.V.Data[i], nil
+	t, err := s.tensor(op, p, i, from, len(into))
+	if copy(into, t) == 0 {
+		clear(into) // moments that have not begun
 	}
-	return s.Master.Data[i], nil
+	return err
+}
+
+// tensor returns n elements from index from on of a tensor; none if the state has no such moments, which then are all zero.
+func (s *State) tensor(op string, p StatePart, i, from, n int) ([]float32, error) {
+	w, ok := map[StatePart]*model.Weights{Master: s.Master, FirstMoment: s.M, SecondMoment: s.V}[p]
+	switch {
+	case !ok:
+		return nil, fault.New(fault.Internal, op, "a state has no part %q", p)
+	case i < 0 || i >= len(s.Master.Data) || from < 0 || n < 0 || from+n > len(s.Master.Data[i]):
+		return nil, fault.New(fault.Internal, op, "the model has no elements %d to %d of tensor %d", from, from+n, i)
+	case w == nil:
+		return nil, nil
+	}
+	return w.Data[i][from : from+n], nil
+}
+
+// Moments returns the first and second moments; of a state without, new ones that are all zero.
+func (s *State) Moments() (m, v *model.Weights) {
+	if m = s.M; m == nil {
+		m = model.NewWeights(s.Master.Config)
+	}
+	if v = s.V; v == nil {
+		v = model.NewWeights(s.Master.Config)
+	}
+	return m, v
 }
 
 // ReaderOf returns a reader of the trainer's state as it is now: the trainer itself where it can, else a copy. An update ends

@@ -108,9 +108,9 @@ func (h *Host) restoreAhead(ctx context.Context, step int) error {
 			}
 			h.forget()
 		}
-		state, err := h.load(ctx, s)
+		err := h.load(ctx, s)
 		if err == nil {
-			return h.install(s, state)
+			return nil
 		}
 		if err := h.passOver(ctx, s, err); err != nil {
 			return err

@@ -20,7 +20,7 @@ type Options struct {
 	Store artifact.Store
 	// Name identifies the host in fences, results and queues; it must be stable over restarts.
 	Name string
-	// NewTrainer makes a trainer from FP32 master weights; NewSampler an engine for the probe of a version.
+	// NewTrainer makes a trainer from FP32 master weights, or from nil for one whose state follows; NewSampler an engine for the probe of a version.
 	NewTrainer func(model.Config, *model.Weights) (engine.Trainer, error)
 	NewSampler func(model.Config) (engine.Sampler, error)
 	// Initial returns the step and the state that a lineage begins with. Init asks for it, and a restore that finds no good

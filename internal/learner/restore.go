@@ -11,6 +11,7 @@ import (
 	"github.com/steadyrl/steady/internal/crashpoint"
 	"github.com/steadyrl/steady/internal/engine"
 	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/model"
 	"github.com/steadyrl/steady/internal/record"
 	"github.com/steadyrl/steady/internal/span"
 	"github.com/steadyrl/steady/internal/weights"
@@ -76,9 +77,9 @@ func (h *Host) restore(ctx context.Context, step int) (err error) {
 		if s > step {
 			continue
 		}
-		state, err := h.load(ctx, s)
+		err := h.load(ctx, s)
 		if err == nil {
-			return h.install(s, state)
+			return nil
 		}
 		if k := fault.KindOf(err); k != fault.Corrupt && k != fault.NotFound {
 			return err
@@ -134,19 +135,30 @@ func (h *Host) begin(ctx context.Context, step int) (int, error) {
 	return first, h.install(first, state)
 }
 
-func (h *Host) load(ctx context.Context, step int) (*engine.State, error) {
+// load installs the checkpoint of a step.
+func (h *Host) load(ctx context.Context, step int) error {
 	path, err := h.opts.Store.Pull(ctx, h.layout.Checkpoint(step))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	state, meta, err := checkpoint.Load(ctx, path)
+	meta, err := checkpoint.Describe(path)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if meta.Step != step {
-		return nil, fault.New(fault.Corrupt, "learner.restore", "%s holds step %d", path, meta.Step)
+		return fault.New(fault.Corrupt, "learner.restore", "%s holds step %d", path, meta.Step)
 	}
-	return state, nil
+	t, err := h.opts.NewTrainer(meta.Config, nil)
+	if err != nil {
+		return err
+	}
+	err = engine.LoadState(t, meta.Config, meta.Updates, func(put engine.PutState) error { return checkpoint.Read(ctx, path, meta, put) })
+	if err != nil {
+		_ = t.Close() // the first error counts
+		return err
+	}
+	h.hold(t, meta.Config, step)
+	return nil
 }
 
 func (h *Host) install(step int, state *engine.State) error {
@@ -154,13 +166,20 @@ func (h *Host) install(step int, state *engine.State) error {
 	if err != nil {
 		return err
 	}
-	if err := t.SetState(state); err != nil {
-		_ = t.Close()
-		return err
+	if state.M != nil || state.V != nil || state.Steps > 0 { // more than a new trainer has
+		if err := t.SetState(state); err != nil {
+			_ = t.Close()
+			return err
+		}
 	}
-	h.trainer, h.config, h.step, h.last = t, state.Master.Config, step, last{}
-	h.setHeld(h.layout)
+	h.hold(t, state.Master.Config, step)
 	return nil
+}
+
+// hold takes a trainer whose state is that after a step.
+func (h *Host) hold(t engine.Trainer, c model.Config, step int) {
+	h.trainer, h.config, h.step, h.last = t, c, step, last{}
+	h.setHeld(h.layout)
 }
 
 // Init writes the first checkpoint of a lineage and publishes its version. Idempotence: a version that is

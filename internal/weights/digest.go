@@ -5,9 +5,9 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
-	"hash"
 	"math"
 	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/steadyrl/steady/internal/engine"
@@ -22,11 +22,12 @@ const digestBlock = 1 << 22
 // A digest is the SHA-256 of a text with a line for each tensor in module order: name, shape, element type, and the SHA-256s of
 // its little-endian elements in blocks of 4,194,304. So all cores work on the digest of a large model; their number does not change it.
 func Digest(w *model.Weights) string {
-	h := sha256.New()
-	for i, s := range w.Specs {
-		h.Write(tensorLine(s, w.Data[i], BF16))
-	}
-	return hex.EncodeToString(h.Sum(nil))
+	sums := newSums(w.Specs)
+	_ = eachBlock(w.Specs, func(b Block) error { // it never fails
+		sums.set(b, blockSum(w.Data[b.Tensor][b.From:b.To], BF16))
+		return nil
+	})
+	return sums.digest(w.Specs, BF16)
 }
 
 // StateDigest returns the digest of a trainer's whole state: FP32 master weights, both moments, step counter.
@@ -38,112 +39,290 @@ func StateDigest(s *engine.State) string {
 	return digest
 }
 
-// ReadStateDigest is StateDigest of a state that is read tensor by tensor. Its errors are those of r.
+// ReadStateDigest is StateDigest of a state that is read block by block, while earlier blocks are hashed. Its errors are those of r.
 func ReadStateDigest(c model.Config, r engine.StateReader, steps int) (string, error) {
-	d := NewStateDigest(c)
+	d := NewSums(c)
 	for _, part := range engine.StateParts() {
-		for i := range d.specs {
-			data, err := r.ReadState(part, i)
-			if err != nil {
-				return "", err
-			}
-			d.Add(part, i, data)
+		err := EachBlock(c.Tensors(), func(b Block, into []float32) error { return r.ReadState(part, b.Tensor, b.From, into) },
+			func(b Block, data []float32) error {
+				d.Set(part, b, blockSum(data, F32))
+				return nil
+			})
+		if err != nil {
+			return "", err
 		}
 	}
-	return d.Sum(steps), nil
+	return d.Digest(steps), nil
 }
 
-// PartialDigest collects the digest of a state whose tensors come in any order.
-type PartialDigest struct {
+// Block is a part of a tensor that is hashed as one: elements [From, To), at most 4,194,304.
+type Block struct {
+	Tensor   int // in module order
+	From, To int
+}
+
+// Blocks lists the blocks of tensors, in order.
+func Blocks(specs []model.Spec) []Block {
+	var out []Block
+	for i, s := range specs {
+		for from := 0; from < s.Size(); from += digestBlock {
+			out = append(out, Block{i, from, min(from+digestBlock, s.Size())})
+		}
+	}
+	return out
+}
+
+// eachBlock calls do for every block, on all cores and in any order. It ends with the error of the earliest block, and begins with none after a failed one.
+func eachBlock(specs []model.Spec, do func(b Block) error) error {
+	return EachBlock(specs, nil, func(b Block, _ []float32) error { return do(b) })
+}
+
+// EachBlock calls read for every block of the tensors, one after the other in their order, and do with what was read, on all cores and in any order; data
+// is good until do returns, and nil without read. It ends with the first error, in the order of the blocks, and calls nothing any more then.
+func EachBlock(specs []model.Spec, read func(b Block, into []float32) error, do func(b Block, data []float32) error) error {
+	all := Blocks(specs)
+	largest := 0
+	for _, b := range all {
+		largest = max(largest, b.To-b.From)
+	}
+	workers := min(runtime.GOMAXPROCS(0), len(all))
+	type piece struct {
+		at   int
+		data []float32
+	}
+	free, work := make(chan []float32, workers+1), make(chan piece, workers)
+	for range workers + 1 {
+		free <- nil
+	}
+	first := failure{at: len(all)}
+	var wait sync.WaitGroup
+	for range workers {
+		wait.Go(func() {
+			for p := range work {
+				if err := do(all[p.at], p.data); err != nil {
+					first.set(p.at, err)
+				}
+				free <- p.data
+			}
+		})
+	}
+	for i, b := range all {
+		if first.get() != nil {
+			break
+		}
+		buf := <-free
+		if read != nil {
+			if buf == nil {
+				buf = make([]float32, largest)
+			}
+			buf = buf[:b.To-b.From]
+			if err := read(b, buf); err != nil {
+				first.set(i, err)
+				break
+			}
+		}
+		work <- piece{i, buf}
+	}
+	close(work)
+	wait.Wait()
+	return first.get()
+}
+
+// InOrder is EachBlock the other way round: read is called on all cores, ahead of do, which gets the blocks one after the other in their order. It ends with the
+// first error in that order.
+func InOrder(specs []model.Spec, read func(b Block, into []float32) error, do func(b Block, data []float32) error) error {
+	type piece struct {
+		data []float32
+		err  error
+	}
+	all := Blocks(specs)
+	ahead := min(runtime.GOMAXPROCS(0), len(all)) + 1
+	free := make(chan []float32, ahead)
+	for range ahead {
+		free <- nil
+	}
+	coming := make(chan chan piece, ahead)
+	stop := make(chan struct{})
+	go func() {
+		defer close(coming)
+		for _, b := range all {
+			var buf []float32
+			select {
+			case buf = <-free:
+			case <-stop:
+				return
+			}
+			here := make(chan piece, 1)
+			coming <- here
+			go func() {
+				n := b.To - b.From
+				if cap(buf) < n {
+					buf = make([]float32, n)
+				}
+				here <- piece{buf[:n], read(b, buf[:n])}
+			}()
+		}
+	}()
+	var err error
+	at, stopped := 0, false
+	for here := range coming { // to the end, so that nothing runs any more afterwards
+		p := <-here
+		if err == nil {
+			err = p.err
+		}
+		if err == nil {
+			err = do(all[at], p.data)
+		}
+		if err == nil {
+			free <- p.data
+		} else if !stopped {
+			close(stop)
+			stopped = true
+		}
+		at++
+	}
+	return err
+}
+
+// failure keeps the error of the earliest block.
+type failure struct {
+	mu  sync.Mutex
+	at  int
+	err error
+}
+
+func (f *failure) set(at int, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if at < f.at {
+		f.at, f.err = at, err
+	}
+}
+
+func (f *failure) get() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err
+}
+
+// Sum is the SHA-256 of a block's little-endian elements.
+type Sum = [sha256.Size]byte
+
+// tensorSums are the sums of the blocks of tensors.
+type tensorSums [][]Sum
+
+func newSums(specs []model.Spec) tensorSums {
+	out := make(tensorSums, len(specs))
+	for i, s := range specs {
+		out[i] = make([]Sum, (s.Size()+digestBlock-1)/digestBlock)
+	}
+	return out
+}
+
+func (t tensorSums) set(b Block, sum Sum) { t[b.Tensor][b.From/digestBlock] = sum }
+
+// line is the line of tensor i in a digest.
+func (t tensorSums) line(s model.Spec, i int, dtype DType) []byte {
+	out := fmt.Appendf(nil, "%s %v %s", s.Name, s.Shape, dtype)
+	for _, sum := range t[i] {
+		out = fmt.Appendf(out, " %x", sum)
+	}
+	return append(out, '\n')
+}
+
+func (t tensorSums) digest(specs []model.Spec, dtype DType) string {
+	h := sha256.New()
+	for i, s := range specs {
+		h.Write(t.line(s, i, dtype))
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// Sums collects the sums of the blocks of a state, in any order and from several goroutines.
+type Sums struct {
 	specs []model.Spec
-	lines map[engine.StatePart][][]byte
+	parts map[engine.StatePart]tensorSums
 }
 
-// NewStateDigest begins the digest of a state of a model.
-func NewStateDigest(c model.Config) *PartialDigest {
-	d := &PartialDigest{specs: c.Tensors(), lines: map[engine.StatePart][][]byte{}}
+// NewSums returns an empty collection for the state of a model.
+func NewSums(c model.Config) *Sums {
+	d := &Sums{specs: c.Tensors(), parts: map[engine.StatePart]tensorSums{}}
 	for _, part := range engine.StateParts() {
-		d.lines[part] = make([][]byte, len(d.specs))
+		d.parts[part] = newSums(d.specs)
 	}
 	return d
 }
 
-// Add adds tensor i, in module order, of a part.
-func (d *PartialDigest) Add(part engine.StatePart, i int, data []float32) {
-	d.lines[part][i] = tensorLine(d.specs[i], data, F32)
+// Set notes the sum of a block of a part.
+func (d *Sums) Set(part engine.StatePart, b Block, sum Sum) { d.parts[part].set(b, sum) }
+
+// Line is the line of tensor i of a part in a digest.
+func (d *Sums) Line(part engine.StatePart, i int) []byte {
+	return d.parts[part].line(d.specs[i], i, F32)
 }
 
-// Sum returns the digest; a tensor that was not added counts as an empty line.
-func (d *PartialDigest) Sum(steps int) string {
+// Digest returns the state's digest; a block that was not set counts as a sum of zeros.
+func (d *Sums) Digest(steps int) string {
 	h := sha256.New()
 	for _, part := range engine.StateParts() {
 		fmt.Fprintf(h, "%s\n", part)
-		for _, line := range d.lines[part] {
-			h.Write(line)
+		for i := range d.specs {
+			h.Write(d.Line(part, i))
 		}
 	}
 	fmt.Fprintf(h, "steps %d\n", steps)
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// tensorLine is the line of a tensor in a digest.
-func tensorLine(s model.Spec, data []float32, dtype DType) []byte {
-	sums := make([][sha256.Size]byte, (len(data)+digestBlock-1)/digestBlock)
-	blocks(len(data), func(from, to int) { sums[from/digestBlock] = blockSum(data[from:to], dtype) })
-	line := fmt.Appendf(nil, "%s %v %s", s.Name, s.Shape, dtype)
-	for _, sum := range sums {
-		line = fmt.Appendf(line, " %x", sum)
-	}
-	return append(line, '\n')
-}
-
-// blocks calls do for every block of n elements, on all cores.
-func blocks(n int, do func(from, to int)) {
-	count := (n + digestBlock - 1) / digestBlock
-	work := make(chan int)
-	var all sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), count) {
-		all.Go(func() {
-			for i := range work {
-				do(i*digestBlock, min((i+1)*digestBlock, n))
-			}
-		})
-	}
-	for i := range count {
-		work <- i
-	}
-	close(work)
-	all.Wait()
-}
-
-func blockSum(data []float32, dtype DType) [sha256.Size]byte {
-	h := sha256.New()
-	hashElements(h, data, dtype)
-	return [sha256.Size]byte(h.Sum(nil))
-}
-
-// hashElements writes the little-endian elements of data into h.
-func hashElements(h hash.Hash, data []float32, dtype DType) {
+// blockSum hashes the little-endian elements of data, 64 KiB at a time.
+func blockSum(data []float32, dtype DType) Sum {
 	const chunk = 1 << 14
-	buf := make([]byte, 0, 4*chunk)
+	h := sha256.New()
+	buf := make([]byte, min(chunk, len(data))*dtype.size())
 	for len(data) > 0 {
 		n := min(chunk, len(data))
-		buf = appendRaw(buf[:0], data[:n], dtype)
-		h.Write(buf)
+		h.Write(encode(buf, data[:n], dtype))
 		data = data[n:]
 	}
+	return Sum(h.Sum(nil))
 }
 
-// appendRaw appends the little-endian elements of data.
-func appendRaw(out []byte, data []float32, dtype DType) []byte {
+// encode fills the beginning of out with the little-endian elements of data, and returns it.
+func encode(out []byte, data []float32, dtype DType) []byte {
+	out = out[:len(data)*dtype.size()]
 	if dtype == BF16 {
-		for _, x := range data {
-			out = binary.LittleEndian.AppendUint16(out, ToBF16(x))
+		for i, x := range data {
+			binary.LittleEndian.PutUint16(out[2*i:], ToBF16(x))
 		}
 		return out
 	}
-	for _, x := range data {
-		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(x))
+	for i, x := range data {
+		binary.LittleEndian.PutUint32(out[4*i:], math.Float32bits(x))
 	}
 	return out
 }
+
+// decode fills out with the elements of raw.
+func decode(out []float32, raw []byte, dtype DType) {
+	raw = raw[:len(out)*dtype.size()]
+	if dtype == BF16 {
+		for i := range out {
+			out[i] = FromBF16(binary.LittleEndian.Uint16(raw[2*i:]))
+		}
+		return
+	}
+	for i := range out {
+		out[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
+	}
+}
+
+// AppendF32 appends the little-endian elements of data.
+func AppendF32(out []byte, data []float32) []byte {
+	at := len(out)
+	out = slices.Grow(out, 4*len(data))[:at+4*len(data)]
+	encode(out[at:], data, F32)
+	return out
+}
+
+// DecodeF32 fills out with the little-endian elements at the beginning of raw.
+func DecodeF32(out []float32, raw []byte) { decode(out, raw, F32) }

@@ -1,9 +1,11 @@
 package weights
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -143,18 +145,45 @@ func load(dir fs.FS, name string) (*model.Weights, error) {
 	if err != nil {
 		return nil, err
 	}
-	var files [][]byte
+	var files []source
 	for _, n := range names {
-		data, err := fs.ReadFile(dir, n)
+		f, err := openSource(dir, n)
 		if err != nil {
 			return nil, fault.New(fault.Corrupt, "weights.LoadDir", "%w", err)
 		}
-		if _, err := ReadHeader(data); err != nil {
+		defer f.Close() //nolint:errcheck // was only read
+		if _, err := f.header(); err != nil {
 			return nil, fault.New(fault.KindOf(err), "weights.LoadDir", "%s: %w", path.Join(name, n), err)
 		}
-		files = append(files, data)
+		files = append(files, f.source)
 	}
-	return Decode(c, files...)
+	w, _, err := decodeAll(c, files)
+	if err != nil && fault.KindOf(err) == fault.Internal { // a file that cannot be read
+		err = fault.New(fault.Corrupt, "weights.LoadDir", "%s: %w", name, err)
+	}
+	return w, err
+}
+
+// openSource opens a file; one that cannot be read in parts is read as a whole.
+func openSource(dir fs.FS, name string) (*openedSource, error) {
+	f, err := dir.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	st, err := f.Stat()
+	if r, ok := f.(io.ReaderAt); ok && err == nil {
+		return &openedSource{source{r, int(st.Size())}, f}, nil
+	}
+	data, rerr := io.ReadAll(f)
+	if err := errors.Join(err, rerr); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &openedSource{source{bytes.NewReader(data), len(data)}, f}, nil
+}
+
+type openedSource struct {
+	source
+	io.Closer
 }
 
 // File is a file of a model directory to be written.

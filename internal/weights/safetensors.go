@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"strings"
@@ -162,22 +161,8 @@ func decodeHeader(data []byte) ([]string, map[string]headerEntry, error) {
 // Floats returns the elements of t in file as float32.
 func (t Tensor) Floats(file []byte) []float32 {
 	out := make([]float32, t.Size/t.DType.size())
-	t.read(out, file)
+	decode(out, file[t.Offset:], t.DType)
 	return out
-}
-
-// read fills out with the elements of t in file, on all cores: a large model has gigabytes.
-func (t Tensor) read(out []float32, file []byte) {
-	raw := file[t.Offset : t.Offset+t.Size]
-	blocks(len(out), func(from, to int) {
-		for i := from; i < to; i++ {
-			if t.DType == BF16 {
-				out[i] = FromBF16(binary.LittleEndian.Uint16(raw[2*i:]))
-			} else {
-				out[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
-			}
-		}
-	})
 }
 
 // Named is a tensor to be written.
@@ -188,79 +173,93 @@ type Named struct {
 }
 
 // WriteFile returns the bytes of a safetensors file: names sorted, compact header padded with spaces to eight
-// bytes. Errors: Invalid (a name twice), Numeric (an element is not finite in dtype).
+// bytes. Errors: Invalid (a name twice, a tensor of another size than its shape's), Numeric (an element is not finite in dtype).
 func WriteFile(tensors []Named, dtype DType) ([]byte, error) {
-	specs, data, size := make([]model.Spec, len(tensors)), map[string][]float32{}, 0
+	specs := make([]model.Spec, len(tensors))
 	for i, t := range tensors {
-		specs[i], data[t.Name] = model.Spec{Name: t.Name, Shape: t.Shape}, t.Data
-		size += len(t.Data) * dtype.size()
+		specs[i] = model.Spec{Name: t.Name, Shape: t.Shape}
+		if len(t.Data) != specs[i].Size() {
+			return nil, fault.New(fault.Invalid, "weights.WriteFile", "tensor %s has %d elements and shape %v", t.Name, len(t.Data), t.Shape)
+		}
 	}
-	var out bytes.Buffer
-	out.Grow(size + 256*len(tensors))
-	err := Write(&out, specs, dtype, func(name string) ([]float32, error) { return data[name], nil })
-	return out.Bytes(), err
+	l, err := NewLayout(specs, dtype)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]byte, l.Size)
+	copy(out, l.Header)
+	at := make([]int, len(specs))
+	for k, i := range l.Order {
+		at[i] = l.Tensors[k].Offset
+	}
+	return out, eachBlock(specs, func(b Block) error {
+		data := tensors[b.Tensor].Data[b.From:b.To]
+		if err := CheckFinite(specs[b.Tensor].Name, data, b.From, dtype); err != nil {
+			return err
+		}
+		encode(out[at[b.Tensor]+b.From*dtype.size():], data, dtype)
+		return nil
+	})
 }
 
-// Write writes the safetensors file of WriteFile to w and asks for each tensor when its turn comes, in the order of the names.
-// Errors: those of WriteFile, of get and of w.
-func Write(w io.Writer, specs []model.Spec, dtype DType, get func(name string) ([]float32, error)) error {
+// Layout is where tensors lie in a safetensors file.
+type Layout struct {
+	// Header is the beginning of the file, with its length.
+	Header []byte
+	// Tensors are in the order of the file, that of their names; Order has their indices in the list that the layout is of.
+	Tensors []Tensor
+	Order   []int
+	// Size is the file's, in bytes.
+	Size int
+}
+
+// NewLayout returns the layout of a file of tensors, whatever their order. Errors: Invalid (a name twice).
+func NewLayout(specs []model.Spec, dtype DType) (Layout, error) {
 	const op = "weights.WriteFile"
-	sorted := slices.Clone(specs)
-	slices.SortFunc(sorted, func(a, b model.Spec) int { return strings.Compare(a.Name, b.Name) })
+	l := Layout{Order: make([]int, len(specs))}
+	for i := range l.Order {
+		l.Order[i] = i
+	}
+	slices.SortFunc(l.Order, func(a, b int) int { return strings.Compare(specs[a].Name, specs[b].Name) })
 	var header strings.Builder
 	header.WriteString(`{"__metadata__":{"format":"pt"}`)
 	offset := 0
-	for i, t := range sorted {
-		if i > 0 && sorted[i-1].Name == t.Name {
-			return fault.New(fault.Invalid, op, "tensor %s twice", t.Name)
+	for k, i := range l.Order {
+		t := specs[i]
+		if k > 0 && specs[l.Order[k-1]].Name == t.Name {
+			return l, fault.New(fault.Invalid, op, "tensor %s twice", t.Name)
 		}
 		size := t.Size() * dtype.size()
 		shape, err := json.Marshal(t.Shape)
 		if err != nil {
-			return fault.New(fault.Internal, op, "%w", err)
+			return l, fault.New(fault.Internal, op, "%w", err)
 		}
 		fmt.Fprintf(&header, `,%q:{"dtype":%q,"shape":%s,"data_offsets":[%d,%d]}`, t.Name, dtype, shape, offset, offset+size)
+		l.Tensors = append(l.Tensors, Tensor{Name: t.Name, DType: dtype, Shape: t.Shape, Offset: offset, Size: size})
 		offset += size
 	}
 	header.WriteString("}")
 	for header.Len()%8 != 0 {
 		header.WriteByte(' ')
 	}
-	out := binary.LittleEndian.AppendUint64(nil, uint64(header.Len())) //nolint:gosec // a length
-	if _, err := w.Write(append(out, header.String()...)); err != nil {
-		return err
+	l.Header = binary.LittleEndian.AppendUint64(nil, uint64(header.Len())) //nolint:gosec // a length
+	l.Header = append(l.Header, header.String()...)
+	for k := range l.Tensors {
+		l.Tensors[k].Offset += len(l.Header)
 	}
-	for _, t := range sorted {
-		data, err := get(t.Name)
-		if err != nil {
-			return err
-		}
-		if len(data) != t.Size() {
-			return fault.New(fault.Invalid, op, "tensor %s has %d elements and shape %v", t.Name, len(data), t.Shape)
-		}
-		if err := writeElements(w, t.Name, data, dtype); err != nil {
-			return err
-		}
-	}
-	return nil
+	l.Size = len(l.Header) + offset
+	return l, nil
 }
 
-func writeElements(w io.Writer, name string, data []float32, dtype DType) error {
-	const chunk = 1 << 16
-	buf := make([]byte, 0, 4*min(chunk, len(data)))
-	for at := 0; at < len(data); at += chunk {
-		part := data[at:min(at+chunk, len(data))]
-		for i, x := range part {
-			if notFiniteIn(x, dtype) {
-				where := ""
-				if dtype == BF16 {
-					where = ", which is not finite in BF16"
-				}
-				return fault.New(fault.Numeric, "weights.WriteFile", "tensor %s has %v at element %d%s", name, x, at+i, where)
+// CheckFinite returns a Numeric error for the first of some elements of a tensor, from index from on, that is not finite when it is rounded to dtype.
+func CheckFinite(name string, data []float32, from int, dtype DType) error {
+	for i, x := range data {
+		if notFiniteIn(x, dtype) {
+			where := ""
+			if dtype == BF16 {
+				where = ", which is not finite in BF16"
 			}
-		}
-		if _, err := w.Write(appendRaw(buf, part, dtype)); err != nil {
-			return err
+			return fault.New(fault.Numeric, "weights.WriteFile", "tensor %s has %v at element %d%s", name, x, from+i, where)
 		}
 	}
 	return nil

@@ -1,8 +1,13 @@
 package weights
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"fmt"
+	"io"
 	"math"
+	"slices"
+	"sync"
 
 	"github.com/steadyrl/steady/internal/fault"
 	"github.com/steadyrl/steady/internal/model"
@@ -25,53 +30,130 @@ func Tensors(w *model.Weights) []Named {
 // Decode reads a complete set of tensors for c from safetensors files, each tensor exactly once. A tied head that is
 // stored all the same must equal the embedding. Errors: Corrupt, naming what is missing, odd or repeated.
 func Decode(c model.Config, files ...[]byte) (*model.Weights, error) {
+	var sources []source
+	for _, f := range files {
+		sources = append(sources, source{bytes.NewReader(f), len(f)})
+	}
+	w, _, err := decodeAll(c, sources)
+	return w, err
+}
+
+// ReadWeights is Decode of one file of size bytes that is read in parts, by all cores. It returns the digest, too, if the elements are BF16; else that is empty.
+// Errors: also those of r.
+func ReadWeights(c model.Config, r io.ReaderAt, size int64) (w *model.Weights, digest string, err error) {
+	return decodeAll(c, []source{{r, int(size)}})
+}
+
+// source is a safetensors file.
+type source struct {
+	io.ReaderAt
+	size int
+}
+
+func (s source) header() ([]Tensor, error) {
+	header := make([]byte, min(8, s.size))
+	if err := s.read(header, 0); err != nil {
+		return nil, err
+	}
+	base, err := headerEnd(header, s.size)
+	if err != nil {
+		return nil, err
+	}
+	header = append(header, make([]byte, base-8)...)
+	if err := s.read(header[8:], 8); err != nil {
+		return nil, err
+	}
+	return parseHeader(header, s.size)
+}
+
+func (s source) read(into []byte, at int) error {
+	n, err := s.ReadAt(into, int64(at))
+	if n == len(into) {
+		return nil
+	}
+	return err
+}
+
+// decodeAll reads the tensors of a model from files. The digest is that of what was read if all elements are BF16.
+func decodeAll(c model.Config, files []source) (w *model.Weights, digest string, err error) {
 	const op = "weights.Decode"
-	w := model.NewWeights(c)
+	w = model.NewWeights(c)
+	index := map[string]int{}
+	for i, s := range w.Specs {
+		index[s.Name] = i
+	}
+	type place struct {
+		Tensor
+		source
+	}
+	at := make([]place, len(w.Specs))
 	seen := map[string]bool{}
-	var head []float32
+	specs := w.Specs // and the head, if it is stored all the same
+	into := slices.Clone(w.Data)
+	half := true
 	for _, file := range files {
-		tensors, err := ReadHeader(file)
+		tensors, err := file.header()
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		for _, t := range tensors {
 			if seen[t.Name] {
-				return nil, fault.New(fault.Corrupt, op, "tensor %s is in two files", t.Name)
+				return nil, "", fault.New(fault.Corrupt, op, "tensor %s is in two files", t.Name)
 			}
 			seen[t.Name] = true
+			half = half && t.DType == BF16
 			if c.TieEmbedding && t.Name == tiedHead {
-				head = t.Floats(file)
+				if fmt.Sprint(t.Shape) != fmt.Sprint(w.Specs[index[embedding]].Shape) {
+					return nil, "", headDiffers("the model")
+				}
+				specs = append(slices.Clone(specs), model.Spec{Name: t.Name, Shape: t.Shape})
+				at, into = append(at, place{t, file}), append(into, make([]float32, t.Size/t.DType.size()))
 				continue
 			}
-			if err := fill(w, t, file); err != nil {
-				return nil, err
+			i, ok := index[t.Name]
+			if !ok {
+				return nil, "", fault.New(fault.Corrupt, op, "tensor %s does not belong to this model", t.Name)
 			}
+			if fmt.Sprint(w.Specs[i].Shape) != fmt.Sprint(t.Shape) {
+				return nil, "", fault.New(fault.Corrupt, op, "tensor %s has shape %v, config.json says %v", t.Name, t.Shape, w.Specs[i].Shape)
+			}
+			at[i] = place{t, file}
 		}
 	}
 	for _, s := range w.Specs {
 		if !seen[s.Name] {
-			return nil, fault.New(fault.Corrupt, op, "tensor %s is missing", s.Name)
+			return nil, "", fault.New(fault.Corrupt, op, "tensor %s is missing", s.Name)
 		}
 	}
-	if head != nil && !sameBits(head, w.Get(embedding)) {
-		return nil, headDiffers("the model")
+	sums := newSums(specs)
+	if err := eachBlock(specs, func(b Block) error {
+		p := at[b.Tensor]
+		raw := raws.Get().(*[]byte) //nolint:forcetypeassert,errcheck // nothing else is in it
+		defer raws.Put(raw)
+		n := (b.To - b.From) * p.DType.size()
+		*raw = slices.Grow((*raw)[:0], n)[:n]
+		if err := p.read(*raw, p.Offset+b.From*p.DType.size()); err != nil {
+			return err
+		}
+		if half {
+			sums.set(b, sha256.Sum256(*raw))
+		}
+		decode(into[b.Tensor][b.From:b.To], *raw, p.DType)
+		return nil
+	}); err != nil {
+		return nil, "", err
 	}
-	return w, nil
+	if len(into) > len(w.Data) && !sameBits(into[len(w.Data)], w.Get(embedding)) {
+		return nil, "", headDiffers("the model")
+	}
+	if half {
+		digest = sums.digest(w.Specs, BF16)
+	}
+	return w, digest, nil
 }
 
-func fill(w *model.Weights, t Tensor, file []byte) error {
-	dst := w.Get(t.Name)
-	if dst == nil {
-		return fault.New(fault.Corrupt, "weights.Decode", "tensor %s does not belong to this model", t.Name)
-	}
-	for _, s := range w.Specs {
-		if s.Name == t.Name && fmt.Sprint(s.Shape) != fmt.Sprint(t.Shape) {
-			return fault.New(fault.Corrupt, "weights.Decode", "tensor %s has shape %v, config.json says %v", t.Name, t.Shape, s.Shape)
-		}
-	}
-	t.read(dst, file)
-	return nil
-}
+// raws are the bytes of blocks, for another use.
+var raws = sync.Pool{New: func() any { return new([]byte) }}
 
 func sameBits(a, b []float32) bool {
 	if len(a) != len(b) {

@@ -203,6 +203,9 @@ func (p *parts) ReadAt(b []byte, at int64) (int, error) {
 		return 0, fault.New(fault.Invalid, "artifact.OpenAt", "%s is read at %d", p.key, at)
 	}
 	n := 0
+	if len(b) > blockSize && at+int64(len(b)) <= p.size { // nothing to keep, and nobody to wait for: several read a large object at once
+		return len(b), p.fetch(b, at)
+	}
 	for n < len(b) && at < p.size {
 		block, err := p.block(at / blockSize)
 		if err != nil {
@@ -225,7 +228,18 @@ func (p *parts) block(i int64) ([]byte, error) {
 	}
 	from := i * blockSize
 	b := make([]byte, min(blockSize, p.size-from))
-	var err error
+	if err := p.fetch(b, from); err != nil {
+		return nil, err
+	}
+	if len(p.blocks) >= blocksKept {
+		clear(p.blocks)
+	}
+	p.blocks[i] = b
+	return b, nil
+}
+
+// fetch reads a range, again where the connection breaks.
+func (p *parts) fetch(b []byte, from int64) (err error) {
 	for range reopenings {
 		if err = p.load(b, from); err == nil || !errors.Is(err, io.ErrUnexpectedEOF) {
 			break
@@ -234,14 +248,7 @@ func (p *parts) block(i int64) ([]byte, error) {
 	if errors.Is(err, errExists) { // If-Match did not hold
 		err = fault.New(fault.Busy, "artifact.OpenAt", "%s changed while it was read", p.key).WithHint("try again")
 	}
-	if err != nil {
-		return nil, err
-	}
-	if len(p.blocks) >= blocksKept {
-		clear(p.blocks)
-	}
-	p.blocks[i] = b
-	return b, nil
+	return err
 }
 
 // load reads a range. A connection that breaks gives io.ErrUnexpectedEOF in a Busy.

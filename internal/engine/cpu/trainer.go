@@ -48,7 +48,10 @@ func NewTrainer(cfg model.Config, initial *model.Weights, opts Options) (engine.
 	for i, p := range c.params {
 		t.g.weights[i] = make([]float32, p.out*p.in)
 	}
-	err = t.SetState(&engine.State{Master: initial, M: model.NewWeights(cfg), V: model.NewWeights(cfg)})
+	if initial == nil {
+		initial = model.NewWeights(cfg)
+	}
+	err = t.SetState(&engine.State{Master: initial})
 	if err != nil {
 		return nil, err
 	}
@@ -73,12 +76,16 @@ func (t *Trainer) SetState(s *engine.State) error {
 	if s == nil || s.Steps < 0 {
 		return fault.New(fault.Invalid, op, "no state, or a negative step")
 	}
-	for _, w := range []*model.Weights{s.Master, s.M, s.V} {
+	if err := checkWeights(t.cfg, s.Master, op); err != nil {
+		return err
+	}
+	m, v := s.Moments()
+	for _, w := range []*model.Weights{m, v} {
 		if err := checkWeights(t.cfg, w, op); err != nil {
 			return err
 		}
 	}
-	t.state = engine.State{Master: s.Master.Clone(), M: s.M.Clone(), V: s.V.Clone(), Steps: s.Steps}
+	t.state = engine.State{Master: s.Master.Clone(), M: m.Clone(), V: v.Clone(), Steps: s.Steps}
 	t.publish()
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
-	"slices"
+	"sync"
 
 	"github.com/steadyrl/steady/internal/cudart"
 	"github.com/steadyrl/steady/internal/engine"
@@ -29,15 +29,14 @@ type Trainer struct {
 	broken error
 	end    error
 
-	// Of ReadState.
-	places map[string]place
-	specs  []model.Spec
+	// Of ReadState and LoadState.
+	places []place
 	page   []float32
 }
 
 var _ engine.Trainer = (*Trainer)(nil)
 
-// NewTrainer returns a trainer whose master weights are a copy of initial, with zero moments. Of the options, those about the cache and the size of a
+// NewTrainer returns a trainer whose master weights are a copy of initial, all zero for nil, with zero moments. Of the options, those about the cache and the size of a
 // step are for samplers. Errors: as for NewSampler.
 func NewTrainer(c model.Config, initial *model.Weights, o Options) (engine.Trainer, error) {
 	if err := checkModel(c); err != nil {
@@ -48,16 +47,17 @@ func NewTrainer(c model.Config, initial *model.Weights, o Options) (engine.Train
 		return nil, err
 	}
 	t := &Trainer{cfg: c, opts: o, calls: make(chan func()), done: make(chan struct{})}
-	if err := t.checkWeights(initial, "cuda.NewTrainer"); err != nil {
-		return nil, err
+	if initial != nil {
+		if err := t.checkWeights(initial, "cuda.NewTrainer"); err != nil {
+			return nil, err
+		}
 	}
 	started := make(chan error)
 	go t.run(started)
 	if err := <-started; err != nil {
 		return nil, err
 	}
-	zero := model.NewWeights(c)
-	if err := t.SetState(&engine.State{Master: initial, M: zero, V: zero}); err != nil {
+	if err := t.replace(&engine.State{Master: initial}, "cuda.NewTrainer"); err != nil {
 		_ = t.Close() // the first error counts
 		return nil, err
 	}
@@ -138,11 +138,19 @@ func (t *Trainer) SetState(s *engine.State) error {
 	if s == nil || s.Steps < 0 {
 		return fault.New(fault.Invalid, op, "no state, or a negative step")
 	}
-	for _, w := range []*model.Weights{s.Master, s.M, s.V} {
+	for i, w := range []*model.Weights{s.Master, s.M, s.V} {
+		if i > 0 && w == nil {
+			continue
+		}
 		if err := t.checkWeights(w, op); err != nil {
 			return err
 		}
 	}
+	return t.replace(s, op)
+}
+
+// replace is SetState of weights that fit, or are nil for zeros.
+func (t *Trainer) replace(s *engine.State, op string) error {
 	err := t.do(op, func(g *trainGPU) error {
 		if err := errors.Join(g.uploadSlab(g.master, s.Master), g.uploadSlab(g.m1, s.M), g.uploadSlab(g.m2, s.V)); err != nil {
 			return err
@@ -336,10 +344,10 @@ func (g *trainGPU) publish() error {
 	return b.err
 }
 
-// uploadSlab copies w to a float32 array for each matrix.
+// uploadSlab copies w, nil for zeros, to a float32 array for each matrix.
 func (g *trainGPU) uploadSlab(to []cudart.Ptr, w *model.Weights) error {
 	for i, m := range g.w.all {
-		if m.zero(w) { // the moments of a run that begins
+		if w == nil {
 			if err := g.ctx.Zero(to[i], 4*m.size()); err != nil {
 				return err
 			}
@@ -362,13 +370,6 @@ func (g *trainGPU) uploadSlab(to []cudart.Ptr, w *model.Weights) error {
 	return g.ctx.Sync()
 }
 
-// zero reports whether the matrix's tensors are all +0.
-func (m *matrix) zero(w *model.Weights) bool {
-	return !slices.ContainsFunc(m.parts, func(p part) bool {
-		return slices.ContainsFunc(w.Get(p.tensor), func(x float32) bool { return math.Float32bits(x) != 0 })
-	})
-}
-
 // download is the reverse of uploadSlab.
 func (g *trainGPU) download(w *model.Weights, from []cudart.Ptr) error {
 	for i, m := range g.w.all {
@@ -376,34 +377,40 @@ func (g *trainGPU) download(w *model.Weights, from []cudart.Ptr) error {
 		if err := cudart.Download(g.ctx, data, from[i]); err != nil {
 			return err
 		}
-		m.scatter(w, data)
+		m.scatter(w, data, nil)
 	}
 	return nil
 }
 
 // published downloads the rounded weights.
 func (g *trainGPU) published(w *model.Weights) error {
+	var wait sync.WaitGroup
+	defer wait.Wait()
+	running := make(chan struct{}, runtime.GOMAXPROCS(0))
 	for _, m := range g.w.all {
-		data := make([]float32, m.size())
+		var data []float32
+		var half []uint16
+		var err error
 		if m.rows == 0 || g.opts.Precision == Float32 {
-			if err := cudart.Download(g.ctx, data, m.at); err != nil {
-				return err
-			}
+			data = make([]float32, m.size())
+			err = cudart.Download(g.ctx, data, m.at)
 		} else {
-			half := make([]uint16, m.size())
-			if err := cudart.Download(g.ctx, half, m.at); err != nil {
-				return err
-			}
-			for j, x := range half {
-				data[j] = math.Float32frombits(uint32(x) << 16)
-			}
+			half = make([]uint16, m.size())
+			err = cudart.Download(g.ctx, half, m.at)
 		}
-		m.scatter(w, data)
+		if err != nil {
+			return err
+		}
+		running <- struct{}{}
+		wait.Go(func() { // while the next one is copied
+			m.scatter(w, data, half)
+			<-running
+		})
 	}
 	return nil
 }
 
-// gather copies the matrix's tensors to data, row by row with padding; scatter is the reverse.
+// gather copies the matrix's tensors to data, row by row with padding.
 func (m *matrix) gather(w *model.Weights, data []float32) {
 	for _, p := range m.parts {
 		src := w.Get(p.tensor)
@@ -413,11 +420,19 @@ func (m *matrix) gather(w *model.Weights, data []float32) {
 	}
 }
 
-func (m *matrix) scatter(w *model.Weights, data []float32) {
+// scatter copies from data or, if that is nil, from BF16 elements.
+func (m *matrix) scatter(w *model.Weights, data []float32, half []uint16) {
 	for _, p := range m.parts {
 		dst := w.Get(p.tensor)
 		for r := 0; r*m.cols < len(dst); r++ {
-			copy(dst[r*m.cols:][:m.cols], data[(p.first+r)*m.colsP:])
+			row, at := dst[r*m.cols:][:m.cols], (p.first+r)*m.colsP
+			if half == nil {
+				copy(row, data[at:])
+				continue
+			}
+			for c, x := range half[at:][:len(row)] {
+				row[c] = math.Float32frombits(uint32(x) << 16)
+			}
 		}
 	}
 }

@@ -23,7 +23,10 @@ func NewTrainer(c model.Config, initial *model.Weights) (engine.Trainer, error) 
 		return nil, err
 	}
 	t := &Trainer{cfg: c}
-	if err := t.SetState(&engine.State{Master: initial, M: model.NewWeights(c), V: model.NewWeights(c)}); err != nil {
+	if initial == nil {
+		initial = model.NewWeights(c)
+	}
+	if err := t.SetState(&engine.State{Master: initial}); err != nil {
 		return nil, err
 	}
 	return t, nil
@@ -76,8 +79,8 @@ func (t *Trainer) SetState(s *engine.State) error {
 	if s == nil || s.Steps < 0 {
 		return fault.New(fault.Invalid, "ref.SetState", "no state, or a negative step")
 	}
-	for _, w := range []*model.Weights{s.Master, s.M, s.V} {
-		if w == nil || w.Config != t.cfg {
+	for i, w := range []*model.Weights{s.Master, s.M, s.V} {
+		if i == 0 && w == nil || w != nil && w.Config != t.cfg {
 			return fault.New(fault.Invalid, "ref.SetState", "the weights belong to another model configuration")
 		}
 	}
@@ -89,5 +92,6 @@ func (t *Trainer) SetState(s *engine.State) error {
 func (t *Trainer) Close() error { return nil }
 
 func clone(s *engine.State) *engine.State {
-	return &engine.State{Master: s.Master.Clone(), M: s.M.Clone(), V: s.V.Clone(), Steps: s.Steps}
+	m, v := s.Moments()
+	return &engine.State{Master: s.Master.Clone(), M: m.Clone(), V: v.Clone(), Steps: s.Steps}
 }
