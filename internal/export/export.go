@@ -2,15 +2,18 @@ package export
 
 import (
 	"context"
-	"encoding/binary"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/steadyrl/steady/internal/checkpoint"
@@ -138,10 +141,12 @@ func writeAll(ctx context.Context, dir string, o Options, master *model.Weights,
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		cert.Files = append(cert.Files, File{Name: name, Role: role, Size: int64(len(data)), SHA256: digest(data)})
+		sum := make(chan string, 1)
+		go func() { sum <- digest(data) }() // while it is written
 		if err := durable.WriteNew(filepath.Join(dir, name), data); err != nil {
 			return classify("export.Export", err)
 		}
+		cert.Files = append(cert.Files, File{Name: name, Role: role, Size: int64(len(data)), SHA256: <-sum})
 		crashpoint.Here("trainer.export.file")
 		return nil
 	}
@@ -205,24 +210,24 @@ func prove(ctx context.Context, dir string, master *model.Weights, newSampler fu
 	if err != nil {
 		return err
 	}
-	for i, s := range master.Specs {
+	cert.Tensors = make([]Tensor, len(master.Specs))
+	if err := each(len(master.Specs), func(i int) error {
+		s := master.Specs[i]
 		at, ok := where[s.Name]
 		if !ok {
 			return fault.New(fault.Corrupt, "export.Export", "tensor %s was not written", s.Name)
 		}
-		t := Tensor{Name: s.Name, Shape: s.Shape, File: at.file, SHA256: at.sha256, SourceSHA256: digestFloats(master.Data[i]), Finite: true, Rounded: true}
-		for j, x := range master.Data[i] {
-			got := back.Data[i][j]
-			if want := weights.RoundBF16(x); math.Float32bits(got) != math.Float32bits(want) {
-				return fault.New(fault.Corrupt, "export.Export", "tensor %s: element %d is %v, the rounding of its source is %v", s.Name, j, got, want)
-			}
-			if math.IsNaN(float64(got)) || math.IsInf(float64(got), 0) {
-				return fault.New(fault.Numeric, "export.Export", "tensor %s: element %d is %v", s.Name, j, got)
-			}
+		if err := proveTensor(s.Name, back.Data[i], master.Data[i]); err != nil {
+			return err
 		}
-		cert.Tensors = append(cert.Tensors, t)
-		cert.TotalBytes += int64(2 * len(master.Data[i]))
-		cert.Parameters += int64(len(master.Data[i]))
+		cert.Tensors[i] = Tensor{Name: s.Name, Shape: s.Shape, File: at.file, SHA256: at.sha256, SourceSHA256: digestFloats(master.Data[i]), Finite: true, Rounded: true}
+		return nil
+	}); err != nil {
+		return err
+	}
+	for _, data := range master.Data {
+		cert.TotalBytes += int64(2 * len(data))
+		cert.Parameters += int64(len(data))
 	}
 	if got := weights.Digest(back); got != cert.WeightsDigest {
 		return fault.New(fault.Corrupt, "export.Export", "the exported tensors have digest %.12s, want %.12s", got, cert.WeightsDigest)
@@ -234,12 +239,51 @@ func prove(ctx context.Context, dir string, master *model.Weights, newSampler fu
 	return err
 }
 
-func digestFloats(x []float32) string {
-	buf := make([]byte, 0, 4*len(x))
-	for _, v := range x {
-		buf = binary.LittleEndian.AppendUint32(buf, math.Float32bits(v))
+// proveTensor compares what was read with the rounding of its source.
+func proveTensor(name string, back, source []float32) error {
+	for j, x := range source {
+		got := back[j]
+		if want := weights.RoundBF16(x); math.Float32bits(got) != math.Float32bits(want) {
+			return fault.New(fault.Corrupt, "export.Export", "tensor %s: element %d is %v, the rounding of its source is %v", name, j, got, want)
+		}
+		if got-got != 0 {
+			return fault.New(fault.Numeric, "export.Export", "tensor %s: element %d is %v", name, j, got)
+		}
 	}
-	return digest(buf)
+	return nil
+}
+
+// each calls do for 0 to n-1, on all cores, and returns the error of the first.
+func each(n int, do func(i int) error) error {
+	errs := make([]error, n)
+	running := make(chan struct{}, runtime.GOMAXPROCS(0))
+	var all sync.WaitGroup
+	for i := range n {
+		running <- struct{}{}
+		all.Go(func() {
+			errs[i] = do(i)
+			<-running
+		})
+	}
+	all.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// digestFloats is the SHA-256 of little-endian float32s.
+func digestFloats(x []float32) string {
+	const chunk = 1 << 16
+	h := sha256.New()
+	var buf []byte
+	for part := range slices.Chunk(x, chunk) {
+		buf = weights.AppendF32(buf[:0], part)
+		h.Write(buf)
+	}
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // classify gives an error of the file system its kind.

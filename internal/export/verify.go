@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/steadyrl/steady/internal/engine"
@@ -36,15 +37,18 @@ func Verify(ctx context.Context, dir string, newSampler func(model.Config) (engi
 	if err != nil {
 		return Certificate{}, err
 	}
-	var found []error
-	for _, f := range cert.Files {
-		if err := ctx.Err(); err != nil {
-			return Certificate{}, err
+	wrong := make([]error, len(cert.Files))
+	_ = each(len(cert.Files), func(i int) error { // all that is wrong is told
+		wrong[i] = ctx.Err()
+		if wrong[i] == nil {
+			wrong[i] = verifyFile(dir, cert.Files[i], cert)
 		}
-		if err := verifyFile(dir, f, cert); err != nil {
-			found = append(found, err)
-		}
+		return nil
+	})
+	if err := ctx.Err(); err != nil {
+		return Certificate{}, err
 	}
+	found := slices.DeleteFunc(wrong, func(err error) bool { return err == nil })
 	if err := strays(dir, cert); err != nil {
 		if len(found) == 0 {
 			return Certificate{}, err
@@ -176,14 +180,17 @@ func verifyTensors(w *model.Weights, cert Certificate) error {
 	if len(cert.Tensors) != len(w.Specs) {
 		return fault.New(fault.Corrupt, op, "%d tensors are certified, the model has %d", len(cert.Tensors), len(w.Specs))
 	}
-	for i, s := range w.Specs {
-		t := cert.Tensors[i]
+	if err := each(len(w.Specs), func(i int) error {
+		s, t := w.Specs[i], cert.Tensors[i]
 		if t.Name != s.Name || !slices.Equal(t.Shape, s.Shape) || !t.Finite || !t.Rounded {
 			return fault.New(fault.Corrupt, op, "tensor %s %v is certified as %+v", s.Name, s.Shape, t)
 		}
 		if at := slices.IndexFunc(w.Data[i], func(x float32) bool { return x-x != 0 }); at >= 0 {
 			return fault.New(fault.Corrupt, op, "tensor %s: element %d is %v", s.Name, at, w.Data[i][at])
 		}
+		return nil
+	}); err != nil {
+		return err
 	}
 	if got := weights.Digest(w); got != cert.WeightsDigest {
 		return fault.New(fault.Corrupt, op, "the tensors have digest %.12s, certified is %.12s", got, cert.WeightsDigest)
@@ -245,6 +252,7 @@ func locate(dir string) (map[string]place, error) {
 		return nil, err
 	}
 	out := map[string]place{}
+	var mu sync.Mutex
 	for _, name := range names {
 		data, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
@@ -254,8 +262,15 @@ func locate(dir string) (map[string]place, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, t := range tensors {
-			out[t.Name] = place{name, digest(data[t.Offset : t.Offset+t.Size])}
+		if err := each(len(tensors), func(i int) error {
+			t := tensors[i]
+			sum := digest(data[t.Offset : t.Offset+t.Size])
+			mu.Lock()
+			defer mu.Unlock()
+			out[t.Name] = place{name, sum}
+			return nil
+		}); err != nil {
+			return nil, err
 		}
 	}
 	return out, checkIndex(dir, out)

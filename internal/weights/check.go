@@ -3,8 +3,8 @@ package weights
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math"
 	"path"
@@ -13,7 +13,7 @@ import (
 	"github.com/steadyrl/steady/internal/model"
 )
 
-// CheckDir reads a whole model directory, 1 MiB at a time, and reports the first thing that keeps it from being trained:
+// CheckDir reads a whole model directory, on all cores, and reports the first thing that keeps it from being trained:
 // a missing, cut or malformed file, a tensor that is missing, foreign, repeated or of another shape, a number that is not
 // finite, a tied head that differs from the embedding. name is what messages call the directory.
 //
@@ -67,75 +67,45 @@ type checker struct {
 }
 
 func (k *checker) file(ctx context.Context, name string) error {
-	f, err := k.dir.Open(name)
+	const op = "weights.CheckDir"
+	f, err := openSource(k.dir, name)
 	if err != nil {
-		return fault.New(fault.Corrupt, "weights.CheckDir", "%w", err)
+		return fault.New(fault.Corrupt, op, "%w", err)
 	}
-	defer f.Close()
-	tensors, err := readHeader(f)
+	defer f.Close() //nolint:errcheck // was only read
+	tensors, err := f.header()
 	if err != nil {
 		return err
 	}
-	for _, t := range tensors { // in the order of their bytes, without holes
-		if err := k.tensor(ctx, f, t); err != nil {
-			return err
+	var specs []model.Spec
+	for _, t := range tensors {
+		want, ok := k.shapes[t.Name]
+		switch {
+		case !ok:
+			return fault.New(fault.Corrupt, op, "tensor %s does not belong to this model", t.Name)
+		case fmt.Sprint(t.Shape) != want:
+			return fault.New(fault.Corrupt, op, "tensor %s has shape %v, %s says %s", t.Name, t.Shape, ConfigFile, want)
+		case k.in[t.Name].file != "":
+			return fault.New(fault.Corrupt, op, "tensor %s is in %s too", t.Name, k.in[t.Name].file)
 		}
+		specs = append(specs, model.Spec{Name: t.Name, Shape: t.Shape})
 		k.in[t.Name] = place{name, t}
 	}
-	return nil
-}
-
-// readHeader reads the header of a safetensors file, no more.
-func readHeader(f fs.File) ([]Tensor, error) {
-	const op = "weights.CheckDir"
-	st, err := f.Stat()
-	if err != nil {
-		return nil, fault.New(fault.Corrupt, op, "%w", err)
-	}
-	length := int(st.Size())
-	header := make([]byte, min(8, length))
-	if _, err := io.ReadFull(f, header); err != nil {
-		return nil, fault.New(fault.Corrupt, op, "%w", err)
-	}
-	base, err := headerEnd(header, length)
-	if err != nil {
-		return nil, err
-	}
-	header = append(header, make([]byte, base-8)...)
-	if _, err := io.ReadFull(f, header[8:]); err != nil {
-		return nil, fault.New(fault.Corrupt, op, "%w", err)
-	}
-	return parseHeader(header, length)
-}
-
-// tensor checks the tensor whose bytes come next in r.
-func (k *checker) tensor(ctx context.Context, r io.Reader, t Tensor) error {
-	const op = "weights.CheckDir"
-	want, ok := k.shapes[t.Name]
-	switch {
-	case !ok:
-		return fault.New(fault.Corrupt, op, "tensor %s does not belong to this model", t.Name)
-	case fmt.Sprint(t.Shape) != want:
-		return fault.New(fault.Corrupt, op, "tensor %s has shape %v, %s says %s", t.Name, t.Shape, ConfigFile, want)
-	case k.in[t.Name].file != "":
-		return fault.New(fault.Corrupt, op, "tensor %s is in %s too", t.Name, k.in[t.Name].file)
-	}
-	buf := make([]byte, min(1<<20, t.Size))
-	size := t.DType.size()
-	for done := 0; done < t.Size; {
+	return eachBlock(specs, func(b Block) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		part := buf[:min(len(buf), t.Size-done)]
-		if _, err := io.ReadFull(r, part); err != nil {
+		t := tensors[b.Tensor]
+		raw, release, err := f.block(t, b)
+		if err != nil {
 			return fault.New(fault.Corrupt, op, "tensor %s: %w", t.Name, err)
 		}
-		if i := notFinite(part, t.DType); i >= 0 {
-			return fault.New(fault.Numeric, op, "tensor %s has %v at element %d", t.Name, element(part[i*size:], t.DType), done/size+i)
+		defer release()
+		if i := notFinite(raw, t.DType); i >= 0 {
+			return fault.New(fault.Numeric, op, "tensor %s has %v at element %d", t.Name, element(raw[i*t.DType.size():], t.DType), b.From+i)
 		}
-		done += len(part)
-	}
-	return nil
+		return nil
+	})
 }
 
 // notFinite returns the index of the first element that is not finite, -1 if there is none.
@@ -174,48 +144,41 @@ func (k *checker) head(name string) error {
 
 // same reports whether two tensors of one shape have equal elements.
 func (k *checker) same(a, b place) (bool, error) {
-	ra, err := k.open(a)
+	fa, err := openSource(k.dir, a.file)
 	if err != nil {
 		return false, err
 	}
-	defer ra.Close()
-	rb, err := k.open(b)
+	defer fa.Close() //nolint:errcheck // was only read
+	fb, err := openSource(k.dir, b.file)
 	if err != nil {
 		return false, err
 	}
-	defer rb.Close()
-	const most = 1 << 18 // elements at a time
-	sa, sb := a.DType.size(), b.DType.size()
-	for left := a.Size / sa; left > 0; left -= min(left, most) {
-		n := min(left, most)
-		pa, pb := make([]byte, n*sa), make([]byte, n*sb)
-		if _, err := io.ReadFull(ra, pa); err != nil {
-			return false, err
+	defer fb.Close() //nolint:errcheck // was only read
+	err = eachBlock([]model.Spec{{Name: a.Name, Shape: a.Shape}}, func(at Block) error {
+		pa, release, err := fa.block(a.Tensor, at)
+		if err != nil {
+			return err
 		}
-		if _, err := io.ReadFull(rb, pb); err != nil {
-			return false, err
+		defer release()
+		pb, release, err := fb.block(b.Tensor, at)
+		if err != nil {
+			return err
 		}
-		for i := range n {
-			if math.Float32bits(element(pa[i*sa:], a.DType)) != math.Float32bits(element(pb[i*sb:], b.DType)) {
-				return false, nil
+		defer release()
+		for i := range at.To - at.From {
+			if math.Float32bits(element(pa[i*a.DType.size():], a.DType)) != math.Float32bits(element(pb[i*b.DType.size():], b.DType)) {
+				return errDiffer
 			}
 		}
+		return nil
+	})
+	if errors.Is(err, errDiffer) {
+		return false, nil
 	}
-	return true, nil
+	return err == nil, err
 }
 
-// open returns the file of a tensor at the tensor's first byte.
-func (k *checker) open(p place) (fs.File, error) {
-	f, err := k.dir.Open(p.file)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := io.CopyN(io.Discard, f, int64(p.Offset)); err != nil {
-		_ = f.Close()
-		return nil, err
-	}
-	return f, nil
-}
+var errDiffer = errors.New("they differ")
 
 func headDiffers(name string) error {
 	return fault.New(fault.Corrupt, "weights.CheckDir", "%s: tie_word_embeddings is true, but %s differs from the embedding", name, tiedHead).

@@ -72,10 +72,10 @@ func CheckHeaders(dir string, c model.Config) (found bool, err error) {
 }
 
 func headerOf(files fs.FS, name string) ([]Tensor, error) {
-	f, err := files.Open(name)
+	f, err := openSource(files, name)
 	if err != nil {
 		return nil, fault.New(fault.Corrupt, "weights.CheckHeaders", "%w", err)
 	}
 	defer f.Close() //nolint:errcheck // read only
-	return readHeader(f)
+	return f.header()
 }

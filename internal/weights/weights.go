@@ -74,6 +74,18 @@ func (s source) read(into []byte, at int) error {
 	return err
 }
 
+// block reads a block of a tensor; the bytes are good until release is called.
+func (s source) block(t Tensor, b Block) (raw []byte, release func(), err error) {
+	buf := raws.Get().(*[]byte) //nolint:forcetypeassert,errcheck // nothing else is in it
+	n := (b.To - b.From) * t.DType.size()
+	*buf = slices.Grow((*buf)[:0], n)[:n]
+	if err := s.read(*buf, t.Offset+b.From*t.DType.size()); err != nil {
+		raws.Put(buf)
+		return nil, nil, err
+	}
+	return *buf, func() { raws.Put(buf) }, nil
+}
+
 // decodeAll reads the tensors of a model from files. The digest is that of what was read if all elements are BF16.
 func decodeAll(c model.Config, files []source) (w *model.Weights, digest string, err error) {
 	const op = "weights.Decode"
@@ -128,17 +140,15 @@ func decodeAll(c model.Config, files []source) (w *model.Weights, digest string,
 	sums := newSums(specs)
 	if err := eachBlock(specs, func(b Block) error {
 		p := at[b.Tensor]
-		raw := raws.Get().(*[]byte) //nolint:forcetypeassert,errcheck // nothing else is in it
-		defer raws.Put(raw)
-		n := (b.To - b.From) * p.DType.size()
-		*raw = slices.Grow((*raw)[:0], n)[:n]
-		if err := p.read(*raw, p.Offset+b.From*p.DType.size()); err != nil {
+		raw, release, err := p.block(p.Tensor, b)
+		if err != nil {
 			return err
 		}
+		defer release()
 		if half {
-			sums.set(b, sha256.Sum256(*raw))
+			sums.set(b, sha256.Sum256(raw))
 		}
-		decode(into[b.Tensor][b.From:b.To], *raw, p.DType)
+		decode(into[b.Tensor][b.From:b.To], raw, p.DType)
 		return nil
 	}); err != nil {
 		return nil, "", err

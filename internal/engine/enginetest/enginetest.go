@@ -78,6 +78,7 @@ func Run(t *testing.T, b Backend) {
 					{"plan_does_not_matter_much", planSums},
 					{"bad_batches", badBatches},
 					{"state_round_trip", stateRoundTrip},
+					{"state_in_pieces", statePieces},
 					{"learns", learns},
 				}...)
 			}

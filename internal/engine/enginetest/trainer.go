@@ -358,6 +358,73 @@ func stateRoundTrip(t *testing.T, h harness) {
 	}
 }
 
+// A state that is given in pieces, whatever their size and order, is the state; so is one that is read in pieces. Moments that are not given are zero.
+func statePieces(t *testing.T, h harness) {
+	b := h.batch(t, rl.Default(6), h.behaviour(h.weights(26)))
+	source, want := h.trainer(t, h.weights(26)), h.trainer(t, h.weights(26))
+	for range 2 {
+		if _, err := source.Update(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := want.Update(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := want.Update(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int{1 << 20, 1, 7} { // 7 is no divisor of a row
+		got := h.trainer(t, nil)
+		err := engine.LoadState(got, h.cfg, 2, func(put engine.PutState) error {
+			r := engine.ReaderOf(source)
+			for _, part := range slices.Backward(engine.StateParts()) {
+				for i, s := range slices.Backward(h.cfg.Tensors()) {
+					for from := 0; from < s.Size(); from += size {
+						piece := make([]float32, min(size, s.Size()-from))
+						if err := r.ReadState(part, i, from, piece); err != nil {
+							return err
+						}
+						if err := put(part, i, from, piece); err != nil {
+							return err
+						}
+						clear(piece) // it belongs to the caller
+					}
+				}
+			}
+			return nil
+		})
+		if err != nil || !sameState(got.State(), source.State()) || !got.Published().Equal(source.Published()) {
+			t.Fatalf("pieces of %d: the state differs; %v", size, err)
+		}
+		if _, err := got.Update(t.Context(), b); err != nil || !sameState(got.State(), want.State()) {
+			t.Errorf("pieces of %d: trained on, the state differs from a run without a stop; %v", size, err)
+		}
+	}
+	failed := errors.New("the checkpoint is damaged")
+	if err := engine.LoadState(h.trainer(t, nil), h.cfg, 2, func(engine.PutState) error { return failed }); !errors.Is(err, failed) {
+		t.Errorf("an error of what loads: %v", err)
+	}
+	for _, p := range []struct {
+		part    engine.StatePart
+		i, from int
+	}{{"other", 0, 0}, {engine.Master, -1, 0}, {engine.Master, len(h.cfg.Tensors()), 0}, {engine.FirstMoment, 0, -1}, {engine.SecondMoment, 0, 1 << 30}} {
+		if err := engine.ReaderOf(source).ReadState(p.part, p.i, p.from, make([]float32, 1)); !fault.Is(err, fault.Internal) {
+			t.Errorf("read %+v: %v, want Internal", p, err)
+		}
+		if err := engine.LoadState(h.trainer(t, nil), h.cfg, 2, func(put engine.PutState) error {
+			return put(p.part, p.i, p.from, make([]float32, 1))
+		}); !fault.Is(err, fault.Internal) {
+			t.Errorf("put %+v: %v, want Internal", p, err)
+		}
+	}
+	if err := source.SetState(&engine.State{Master: h.weights(27)}); err != nil {
+		t.Fatal(err)
+	}
+	if !sameState(source.State(), &engine.State{Master: h.weights(27), M: model.NewWeights(h.cfg), V: model.NewWeights(h.cfg)}) {
+		t.Error("a state without moments is not one whose moments are zero")
+	}
+}
+
 // A toy corpus is learned by heart, and what is rewarded becomes more probable.
 func learns(t *testing.T, h harness) {
 	tr := h.trainer(t, h.weights(28))
