@@ -2,7 +2,6 @@ package activities
 
 import (
 	"context"
-	"io"
 	"path"
 	"strconv"
 	"strings"
@@ -25,8 +24,8 @@ func (c *Control) retain(ctx context.Context, q contract.RetentionRequest, _ *Be
 		return contract.Done{}, err
 	}
 	// Read from the store itself, and not from a copy: the older ones go because this one is there.
-	_, err = checkpoint.VerifyFrom(ctx, run.Layout.Checkpoint(q.Step), func(file string) (io.ReadCloser, error) {
-		return c.store().Open(ctx, path.Join(run.Layout.Checkpoint(q.Step), file))
+	_, err = checkpoint.VerifyFrom(ctx, run.Layout.Checkpoint(q.Step), func(file string) (checkpoint.File, error) {
+		return c.store().OpenAt(ctx, path.Join(run.Layout.Checkpoint(q.Step), file))
 	})
 	if err != nil {
 		return contract.Done{}, err

@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -250,17 +251,40 @@ func putInto(into map[engine.StatePart]*model.Weights) engine.PutState {
 	}
 }
 
+// File is a file of a checkpoint that is read in parts, from several goroutines.
+type File interface {
+	io.ReaderAt
+	io.Closer
+	// Size is in bytes.
+	Size() int64
+}
+
 // Describe reads what a checkpoint says of itself, and verifies nothing. Errors as Load.
 func Describe(dir string) (Meta, error) { return readMeta(dir, opener(dir)) }
 
 // Read gives every element of a checkpoint that Describe described to put, once: blocks in the order of the parts and tensors, while later ones are read and
 // hashed. What put was given is confirmed by the digests only when Read returns nil. Errors: as Load, and those of put.
 func Read(ctx context.Context, dir string, meta Meta, put engine.PutState) error {
-	if meta.Format == 1 { // its digests are of whole files
-		if _, err := VerifyFrom(ctx, dir, opener(dir)); err != nil {
-			return err
-		}
+	return readFrom(ctx, dir, meta, opener(dir), put)
+}
+
+// Verify checks the digest of every file without holding one. Errors as Load.
+func Verify(ctx context.Context, dir string) (Meta, error) { return VerifyFrom(ctx, dir, opener(dir)) }
+
+// VerifyFrom is Verify of files that open opens, wherever they lie; dir is what messages call their directory. A file that is not there is an error of
+// open that is fs.ErrNotExist.
+func VerifyFrom(ctx context.Context, dir string, open func(file string) (File, error)) (Meta, error) {
+	meta, err := readMeta(dir, open)
+	if err == nil {
+		err = readFrom(ctx, dir, meta, open, func(engine.StatePart, int, int, []float32) error { return nil })
 	}
+	if err != nil {
+		return Meta{}, err
+	}
+	return meta, nil
+}
+
+func readFrom(ctx context.Context, dir string, meta Meta, open func(file string) (File, error), put engine.PutState) error {
 	l, err := weights.NewLayout(meta.Config.Tensors(), weights.F32)
 	if err != nil {
 		return err
@@ -268,12 +292,11 @@ func Read(ctx context.Context, dir string, meta Meta, put engine.PutState) error
 	sums := weights.NewSums(meta.Config)
 	for i, part := range engine.StateParts() {
 		f := meta.Files[i]
-		file, err := os.Open(filepath.Join(dir, f.Name))
-		if err != nil {
-			return unreadable(dir, f, err)
+		file, err := open(f.Name)
+		if err == nil {
+			err = readPart(ctx, file, f, part, meta.Config, l, sums, put)
+			_ = file.Close() // was only read
 		}
-		err = readPart(ctx, file, part, meta.Config, l, sums, put)
-		_ = file.Close() // was only read
 		if err != nil {
 			return unreadable(dir, f, err)
 		}
@@ -281,19 +304,22 @@ func Read(ctx context.Context, dir string, meta Meta, put engine.PutState) error
 	return confirm(dir, meta, l, sums)
 }
 
-// readPart reads the blocks of a part on all cores, notes their sums, and gives them to put in their order.
+// readPart reads the blocks of a part on all cores, notes their sums, and gives them to put in their order. Of format 1, which has digests of whole
+// files, it reads the file as a whole before.
 func readPart(
-	ctx context.Context, file *os.File, part engine.StatePart, c model.Config, l weights.Layout, sums *weights.Sums, put engine.PutState,
+	ctx context.Context, file File, f FileDigest, part engine.StatePart, c model.Config, l weights.Layout, sums *weights.Sums, put engine.PutState,
 ) error {
-	st, err := file.Stat()
-	if err == nil && st.Size() != int64(l.Size) {
-		err = errOther
-	}
-	if err != nil {
+	header := make([]byte, len(l.Header))
+	if n, err := file.ReadAt(header, 0); n < len(header) {
 		return err
 	}
-	if err := checkHeader(file, l); err != nil {
-		return err
+	if file.Size() != int64(l.Size) || !bytes.Equal(header, l.Header) {
+		return errOther
+	}
+	if f.SHA256 != "" {
+		if sum, err := digest(ctx, file); err != nil || sum != f.SHA256 {
+			return cmp.Or(err, errOther)
+		}
 	}
 	offsets := offsetsOf(l)
 	return weights.InOrder(c.Tensors(), func(b weights.Block, into []float32) error {
@@ -303,7 +329,7 @@ func readPart(
 		raw := raws.Get().(*[]byte) //nolint:forcetypeassert,errcheck // nothing else is in it
 		defer raws.Put(raw)
 		*raw = slices.Grow((*raw)[:0], 4*len(into))[:4*len(into)]
-		if _, err := file.ReadAt(*raw, offsets[b.Tensor]+4*int64(b.From)); err != nil {
+		if n, err := file.ReadAt(*raw, offsets[b.Tensor]+4*int64(b.From)); n < len(*raw) { // the last block may come with io.EOF
 			return err
 		}
 		sums.Set(part, b, sha256.Sum256(*raw))
@@ -312,102 +338,18 @@ func readPart(
 	}, func(b weights.Block, data []float32) error { return put(part, b.Tensor, b.From, data) })
 }
 
-// Verify checks the digest of every file without holding one. Errors as Load.
-func Verify(ctx context.Context, dir string) (Meta, error) {
-	meta, err := Describe(dir)
-	if err == nil {
-		err = Read(ctx, dir, meta, func(engine.StatePart, int, int, []float32) error { return nil })
-	}
-	if err != nil {
-		return Meta{}, err
-	}
-	return meta, nil
-}
-
-// VerifyFrom is Verify of files that open opens, from several goroutines, wherever they lie; dir is what messages call their directory. Each is read from its
-// beginning to its end. A file that is not there is an error of open that is fs.ErrNotExist.
-func VerifyFrom(ctx context.Context, dir string, open func(file string) (io.ReadCloser, error)) (Meta, error) {
-	meta, err := readMeta(dir, open)
-	if err != nil {
-		return Meta{}, err
-	}
-	l, err := weights.NewLayout(meta.Config.Tensors(), weights.F32)
-	if err != nil {
-		return Meta{}, err
-	}
-	sums := weights.NewSums(meta.Config)
-	errs := make([]error, len(meta.Files))
-	var all sync.WaitGroup
-	for i, part := range engine.StateParts() {
-		all.Go(func() {
-			f := meta.Files[i]
-			file, err := open(f.Name)
-			if err == nil {
-				err = readThrough(ctx, file, part, meta, l, sums)
-				_ = file.Close() // was only read
-			}
-			if err != nil {
-				errs[i] = unreadable(dir, f, err)
-			}
-		})
-	}
-	all.Wait()
-	for _, err := range errs { // the first file's first
-		if err != nil {
-			return Meta{}, err
+// digest is the SHA-256 of a whole file.
+func digest(ctx context.Context, file File) (string, error) {
+	hash := sha256.New()
+	for at := int64(0); at < file.Size(); at += 64 << 20 {
+		if err := ctx.Err(); err != nil {
+			return "", err
+		}
+		if _, err := io.Copy(hash, io.NewSectionReader(file, at, min(64<<20, file.Size()-at))); err != nil {
+			return "", err
 		}
 	}
-	return meta, confirm(dir, meta, l, sums)
-}
-
-// readThrough reads a file from its beginning to its end and notes the sums of its blocks.
-func readThrough(ctx context.Context, r io.Reader, part engine.StatePart, meta Meta, l weights.Layout, sums *weights.Sums) error {
-	whole := sha256.New()
-	want := meta.Files[slices.Index(engine.StateParts(), part)].SHA256
-	if meta.Format == 1 {
-		r = io.TeeReader(r, whole)
-	}
-	if err := checkHeader(r, l); err != nil {
-		return err
-	}
-	specs := meta.Config.Tensors()
-	blocks := weights.Blocks(specs)
-	var raw []byte
-	for _, i := range l.Order {
-		for _, b := range blocks {
-			if b.Tensor != i {
-				continue
-			}
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			n := 4 * (b.To - b.From)
-			raw = slices.Grow(raw[:0], n)[:n]
-			if _, err := io.ReadFull(r, raw); err != nil {
-				return err
-			}
-			sums.Set(part, b, sha256.Sum256(raw))
-		}
-	}
-	if n, err := r.Read(make([]byte, 1)); n > 0 || !errors.Is(err, io.EOF) {
-		return errors.Join(err, errOther) // longer than it was
-	}
-	if meta.Format == 1 && hex.EncodeToString(whole.Sum(nil)) != want {
-		return errOther
-	}
-	return nil
-}
-
-// checkHeader compares a file's header, which follows from the model's shape, with what it must be.
-func checkHeader(r io.Reader, l weights.Layout) error {
-	header := make([]byte, len(l.Header))
-	if _, err := io.ReadFull(r, header); err != nil {
-		return err
-	}
-	if !bytes.Equal(header, l.Header) {
-		return errOther
-	}
-	return nil
+	return hex.EncodeToString(hash.Sum(nil)), nil
 }
 
 // confirm compares the sums of all blocks with the recorded digests.
@@ -423,9 +365,26 @@ func confirm(dir string, meta Meta, l weights.Layout, sums *weights.Sums) error 
 	return nil
 }
 
-func opener(dir string) func(string) (io.ReadCloser, error) {
-	return func(file string) (io.ReadCloser, error) { return os.Open(filepath.Join(dir, file)) }
+func opener(dir string) func(string) (File, error) {
+	return func(file string) (File, error) {
+		f, err := os.Open(filepath.Join(dir, file))
+		if err != nil {
+			return nil, err
+		}
+		st, err := f.Stat()
+		if err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		return localFile{f, st.Size()}, nil
+	}
 }
+
+type localFile struct {
+	*os.File
+	size int64
+}
+
+func (f localFile) Size() int64 { return f.size }
 
 // errOther says that a file's bytes are not those that were written.
 var errOther = errors.New("other bytes")
@@ -444,13 +403,13 @@ func unreadable(dir string, f FileDigest, err error) error {
 	return classify("checkpoint.Load", err)
 }
 
-func readMeta(dir string, open func(string) (io.ReadCloser, error)) (Meta, error) {
+func readMeta(dir string, open func(string) (File, error)) (Meta, error) {
 	const op = "checkpoint.Load"
 	file, err := open(MetaFile)
 	if err != nil {
 		return Meta{}, classify(op, err)
 	}
-	data, err := io.ReadAll(file)
+	data, err := io.ReadAll(io.NewSectionReader(file, 0, file.Size()))
 	_ = file.Close() // was only read
 	if err != nil {
 		return Meta{}, classify(op, err)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -110,9 +109,16 @@ func TestSaveLoad_everyBitComesBack(t *testing.T) {
 	}
 }
 
-func opener(dir string) func(string) (io.ReadCloser, error) {
-	return func(file string) (io.ReadCloser, error) { return os.Open(filepath.Join(dir, file)) }
+func opener(dir string) func(string) (checkpoint.File, error) {
+	return func(file string) (checkpoint.File, error) {
+		data, err := os.ReadFile(filepath.Join(dir, file))
+		return inMemory{bytes.NewReader(data)}, err
+	}
 }
+
+type inMemory struct{ *bytes.Reader }
+
+func (inMemory) Close() error { return nil }
 
 // Blocks of zeros take no space.
 func TestSave_zerosAreHoles(t *testing.T) {
