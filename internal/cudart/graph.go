@@ -37,6 +37,7 @@ type driverCalls struct {
 	begin, end, instantiate, launch, execDestroy, graphDestroy      Proc
 	launchEx                                                        Proc // 0 before CUDA 12
 	copyAsync                                                       Proc // 0 on an emulated driver
+	encodeTiled                                                     Proc // 0 before CUDA 12
 }
 
 // extra returns them; Load comes first.
@@ -69,6 +70,9 @@ func extra() (*driverCalls, error) {
 	}
 	if c.copyAsync, err = l.Proc("cuMemcpyDtoDAsync_v2"); err != nil {
 		c.copyAsync = 0
+	}
+	if c.encodeTiled, err = l.Proc("cuTensorMapEncodeTiled"); err != nil {
+		c.encodeTiled = 0
 	}
 	extraCalls = c
 	return c, nil

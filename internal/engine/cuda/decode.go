@@ -196,24 +196,22 @@ func (g *gpu) finish(s step, tops []int32) ([]answer, []record, error) {
 func (g *gpu) steps(key stepKey) error {
 	b, d, n := &batch{d: &g.device, early: g.early}, &g.decoder, key.rows
 	b.launch(g.k.embed, n, 1, threads, g.x.Arg(), g.w.embed.at.Arg(), d.tokens.Arg(), cudart.Int(g.Hidden), cudart.Int(g.hiddenP))
-	var delta cudart.Ptr
+	var delta sum
 	for i, l := range g.w.layers {
 		place := []cudart.Arg{cudart.Int(g.seqPages), cudart.Int(i), cudart.Int(g.Layers), cudart.Int(g.Heads), cudart.Int(g.KVHeads), cudart.Int(g.HeadDim)}
 		b.addNorm(g.n, g.x, delta, l.norm1, 0, n)
-		delta = g.delta
-		b.product(g.qkv, g.n, l.qkv, n)
-		b.heads(g.q, g.cache, g.qkv, l, d.tables, 0, d.positions, place, n)
+		qkv := b.productIn(g.qkv, g.n, l.qkv, n, g.qkvRows)
+		b.heads(g.q, g.cache, qkv, l, d.tables, 0, d.positions, place, n)
 		b.follow(g.k.attendsplit, n*g.headBlocks(8)*key.splits, 1, plan.SplitKeys/tensorKeys*32, append(append([]cudart.Arg{
 			g.att.Arg(), d.parts.at.Arg(), d.partStats.at.Arg(), d.arrivals.at.Arg(), g.q.Arg(), g.cache.Arg(), d.tables.Arg(), d.positions.Arg(),
 			cudart.Int(n), cudart.Int(key.splits),
 		}, place...), cudart.Int(g.queriesP), g.scale())...)
-		b.product(g.delta, g.att, l.out, n)
+		delta = b.productIn(g.delta, g.att, l.out, n, g.deltaRows)
 		b.addNorm(g.n, g.x, delta, l.norm2, 0, n)
-		b.product(g.gu, g.n, l.gateUp, n)
-		b.siluMul(g.h, g.gu, n)
-		b.product(g.delta, g.h, l.down, n)
+		b.activate(g.h, g.gu, g.n, l.gateUp, n, g.opts.Rows)
+		delta = b.productIn(g.delta, g.h, l.down, n, g.deltaRows)
 	}
-	b.addNorm(g.n, g.x, g.delta, g.w.final, 0, n)
+	b.addNorm(g.n, g.x, delta, g.w.final, 0, n)
 	for first := 0; first < n; first += tile {
 		rows := min(tile, n-first)
 		b.product(g.logits, g.n.Add(first*g.hiddenP*g.opts.Precision.elemBytes()), g.w.head, rows)
@@ -223,17 +221,18 @@ func (g *gpu) steps(key stepKey) error {
 }
 
 // heads normalises and rotates queries and keys of n rows and writes keys and values to the cache.
-func (b *batch) heads(q, cache, qkv cudart.Ptr, l layerWeights, tables, table, position cudart.Ptr, place []cudart.Arg, n int) {
+func (b *batch) heads(q, cache cudart.Ptr, qkv sum, l layerWeights, tables, table, position cudart.Ptr, place []cudart.Arg, n int) {
 	d := b.d
 	b.follow(d.k.heads, n, pad(d.Heads+2*d.KVHeads, threads/32)/(threads/32), threads, slices.Concat([]cudart.Arg{
-		q.Arg(), cache.Arg(), qkv.Arg(), l.qNorm.at.Arg(), l.kNorm.at.Arg(), d.cos.Arg(), d.sin.Arg(), tables.Arg(), table.Arg(), position.Arg(),
-	}, place, []cudart.Arg{cudart.Float(float32(d.RMSEps))})...)
+		q.Arg(), cache.Arg(), qkv.at.Arg(), l.qNorm.at.Arg(), l.kNorm.at.Arg(), d.cos.Arg(), d.sin.Arg(), tables.Arg(), table.Arg(), position.Arg(),
+	}, place, []cudart.Arg{cudart.Float(float32(d.RMSEps)), cudart.Int(qkv.parts), cudart.Uint64Arg(uint64(qkv.apart))})...) //nolint:gosec // a size
 }
 
 // siluMul writes the activations h of n rows of gu.
-func (b *batch) siluMul(h, gu cudart.Ptr, n int) {
+func (b *batch) siluMul(h cudart.Ptr, gu sum, n int) {
 	d := b.d
-	b.follow(d.k.silumul, n, pad(d.interP, 4*threads)/(4*threads), threads, h.Arg(), gu.Arg(), cudart.Int(d.Intermediate), cudart.Int(d.interP))
+	b.follow(d.k.silumul, n, pad(d.interP, 4*threads)/(4*threads), threads, h.Arg(), gu.at.Arg(), cudart.Int(d.Intermediate), cudart.Int(d.interP),
+		cudart.Int(gu.parts), cudart.Uint64Arg(uint64(gu.apart))) //nolint:gosec // a size
 }
 
 // close frees what the driver keeps for the decoder.

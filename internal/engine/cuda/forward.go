@@ -12,8 +12,21 @@ import (
 // row is one token of a step: its id, its sequence's table and its position.
 type row struct{ token, table, position int32 }
 
+// sum is a result in parts, which are added in order by who reads it: float32, apart elements from each other.
+type sum struct {
+	at           cudart.Ptr
+	parts, apart int
+}
+
+// whole is a result in one part.
+func whole(at cudart.Ptr) sum { return sum{at, 1, 0} }
+
 // product writes y [rows,m.rows] = x [rows,m.colsP] m^T in float32.
 func (d *device) product(y, x cudart.Ptr, m *matrix, rows int) error {
+	if d.own != nil {
+		_, err := d.own.run(d.ctx, ownJob{y: y, x: x, w: m, rows: rows})
+		return err
+	}
 	p, err := d.plan(cudart.Shape{Rows: tile, Out: m.rows, In: m.colsP})
 	if err != nil {
 		return err
@@ -108,20 +121,46 @@ func (b *batch) launch(f *cudart.Function, gridX, gridY, threads int, args ...cu
 	}
 }
 
-func (b *batch) product(y, x cudart.Ptr, m *matrix, rows int) {
-	if b.err == nil {
-		b.err = b.d.product(y, x, m, rows)
-	}
+func (b *batch) product(y, x cudart.Ptr, m *matrix, rows int) { b.productIn(y, x, m, rows, 0) }
+
+// productIn is product, in parts where they fit in a result with room for so many rows.
+func (b *batch) productIn(y, x cudart.Ptr, m *matrix, rows, room int) sum {
+	s := whole(y)
+	b.do(func() (err error) {
+		if b.d.own == nil {
+			return b.d.product(y, x, m, rows)
+		}
+		s, err = b.d.own.run(b.d.ctx, ownJob{y: y, x: x, w: m, rows: rows, room: room, early: b.early})
+		return err
+	})
+	return s
 }
 
-// addNorm adds delta (or nothing, if 0) to x and writes to y the norm of n rows, chosen by index if that is not 0.
-func (b *batch) addNorm(y, x, delta cudart.Ptr, w *matrix, index cudart.Ptr, n int) {
+// activate writes the activations h of n rows of x: silu of the product with the first half of m's rows, times that with the second. gu, with room for so many
+// rows, is for what is between.
+func (b *batch) activate(h, gu, x cudart.Ptr, m *matrix, n, room int) {
 	d := b.d
-	b.follow(d.k.addnorm, n, 1, plainThreads, y.Arg(), x.Arg(), delta.Arg(), w.at.Arg(), index.Arg(), cudart.Int(d.Hidden), cudart.Int(d.hiddenP),
-		cudart.Float(float32(d.RMSEps)))
+	if d.own == nil || !d.own.pairs(m) {
+		b.siluMul(h, b.productIn(gu, x, m, n, room), n)
+		return
+	}
+	b.do(func() error {
+		_, err := d.own.run(d.ctx, ownJob{y: h, x: x, w: m, rows: n, paired: true, early: b.early})
+		return err
+	})
 }
 
-// forward runs rows through all layers: afterwards x + delta is the output of the last one. Keys and values of the rows are in the cache;
+// addNormThreads is the size of a block that has a row of addnorm: four elements a thread, up to a bound.
+func (s sizes) addNormThreads() int { return min(pad(pad(s.Hidden, 4)/4, 32), mostNormThreads) }
+
+// addNorm adds delta (or nothing, if that is nowhere) to x and writes to y the norm of n rows, chosen by index if that is not 0.
+func (b *batch) addNorm(y, x cudart.Ptr, delta sum, w *matrix, index cudart.Ptr, n int) {
+	d := b.d
+	b.follow(d.k.addnorm, n, 1, d.addNormThreads(), y.Arg(), x.Arg(), delta.at.Arg(), w.at.Arg(), index.Arg(), cudart.Int(d.Hidden), cudart.Int(d.hiddenP),
+		cudart.Float(float32(d.RMSEps)), cudart.Int(delta.parts), cudart.Uint64Arg(uint64(delta.apart))) //nolint:gosec // a size
+}
+
+// forward runs rows through all layers: afterwards x + last is the output of the last one. Keys and values of the rows are in the cache;
 // rows of a sequence come in order and see what the cache holds of those before. tables[i] are the pages of table i.
 func (g *gpu) forward(rows []row, tables [][]int32) error {
 	n := len(rows)
@@ -142,22 +181,21 @@ func (g *gpu) forward(rows []row, tables [][]int32) error {
 	})
 	tokens, table, position := g.ints, g.ints.Add(4*g.opts.Rows), g.ints.Add(8*g.opts.Rows)
 	b.launch(g.k.embed, n, 1, threads, g.x.Arg(), g.w.embed.at.Arg(), tokens.Arg(), cudart.Int(g.Hidden), cudart.Int(g.hiddenP))
-	var delta cudart.Ptr // nothing to add before the first layer
+	var delta sum // nothing to add before the first layer
 	for i, l := range g.w.layers {
 		place := []cudart.Arg{cudart.Int(g.seqPages), cudart.Int(i), cudart.Int(g.Layers), cudart.Int(g.Heads), cudart.Int(g.KVHeads), cudart.Int(g.HeadDim)}
 		b.addNorm(g.n, g.x, delta, l.norm1, 0, n)
-		delta = g.delta
-		b.product(g.qkv, g.n, l.qkv, n)
-		b.heads(g.q, g.cache, g.qkv, l, g.tables, table, position, place, n)
+		qkv := b.productIn(g.qkv, g.n, l.qkv, n, g.qkvRows)
+		b.heads(g.q, g.cache, qkv, l, g.tables, table, position, place, n)
 		b.attend(&g.attend, g.att, 0, append(append([]cudart.Arg{
 			g.q.Arg(), g.cache.Arg(), g.tables.Arg(), table.Arg(), position.Arg(),
 		}, place...), cudart.Int(g.queriesP), g.scale()))
-		b.product(g.delta, g.att, l.out, n)
+		delta = b.productIn(g.delta, g.att, l.out, n, g.deltaRows)
 		b.addNorm(g.n, g.x, delta, l.norm2, 0, n)
-		b.product(g.gu, g.n, l.gateUp, n)
-		b.siluMul(g.h, g.gu, n)
-		b.product(g.delta, g.h, l.down, n)
+		b.activate(g.h, g.gu, g.n, l.gateUp, n, g.opts.Rows)
+		delta = b.productIn(g.delta, g.h, l.down, n, g.deltaRows)
 	}
+	g.last = delta
 	return b.err
 }
 
@@ -208,7 +246,7 @@ func (g *gpu) sampleTile(index []int32, asks []ask) ([]answer, []record, error) 
 	b := &batch{d: &g.device}
 	chosen := g.ints.Add(12 * g.opts.Rows)
 	b.err = cudart.Upload(g.ctx, chosen, index)
-	b.addNorm(g.n, g.x, g.delta, g.w.final, chosen, len(index))
+	b.addNorm(g.n, g.x, g.last, g.w.final, chosen, len(index))
 	b.product(g.logits, g.n, g.w.head, len(index))
 	if b.err != nil {
 		return nil, nil, b.err

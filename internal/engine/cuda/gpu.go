@@ -17,10 +17,12 @@ const (
 	pageTokens   = plan.PageTokens
 	threads      = 128
 	plainThreads = 256
-	wideThreads  = 512
-	plainSide    = 64
-	maxHeadDim   = 256
-	maxVocab     = 512 * 1024
+	// addnorm gives a thread at least four elements up to this size of a block.
+	mostNormThreads = 640
+	wideThreads     = 512
+	plainSide       = 64
+	maxHeadDim      = 256
+	maxVocab        = 512 * 1024
 )
 
 // device is what a sampler and a trainer have in common on a GPU. It belongs to the goroutine that made it, whose thread is locked.
@@ -30,6 +32,7 @@ type device struct {
 	ctx   *cudart.Context
 	k     *kernels
 	blas  *cudart.BLAS // nil for plain products
+	own   *ownProducts // of the forward pass, instead of the library's; nil where they do not run
 	plans map[cudart.Shape]*cudart.Plan
 	many  map[repeated]*cudart.Plan
 	w     *weights
@@ -47,6 +50,9 @@ type gpu struct {
 	pages      int // of the cache
 	seqPages   int // of the longest sequence
 	x, delta   cudart.Ptr
+	last       sum // what the last layer adds to x
+	qkvRows    int // rows for which the results of products have room
+	deltaRows  int
 	n, att, h  cudart.Ptr
 	qkv, q, gu cudart.Ptr
 	logits     cudart.Ptr // [tile, vocab]
@@ -93,6 +99,9 @@ func (d *device) start(c model.Config, o Options) (err error) {
 	}
 	if o.Precision == BF16 && !o.PlainProducts {
 		if d.blas, err = cudart.NewBLAS(d.ctx, o.CUBLASLt); err != nil {
+			return err
+		}
+		if d.own, err = newOwnProducts(d.ctx, o); err != nil {
 			return err
 		}
 	}
@@ -145,6 +154,7 @@ func (d *device) allocAll(into map[string]*cudart.Ptr, parts []plan.Part) error 
 
 func (g *gpu) allocate() error {
 	g.seqPages = plan.SequencePages(g.planned())
+	g.qkvRows, g.deltaRows = plan.SumRows(g.planned(), g.opts.Rows, g.opts.Sequences)
 	into := map[string]*cudart.Ptr{
 		"x": &g.x, "delta": &g.delta, "n": &g.n, "qkv": &g.qkv, "q": &g.q, "att": &g.att, "gu": &g.gu, "h": &g.h, "logits": &g.logits, "ints": &g.ints,
 		"tables": &g.tables, "asks": &g.asks,
@@ -229,6 +239,9 @@ func (d *device) close() error {
 	}
 	if d.k != nil {
 		errs = append(errs, d.k.module.Unload())
+	}
+	if d.own != nil {
+		errs = append(errs, d.own.module.Unload())
 	}
 	errs = append(errs, d.ctx.Close())
 	return errors.Join(errs...)

@@ -21,10 +21,12 @@ var kernelFiles embed.FS
 // kernelOrder is the order in which the sources are joined.
 var kernelOrder = []string{"prelude.cu", "layer.cu", "attention.cu", "decode.cu", "gemm.cu", "sample.cu", "fill.cu", "train.cu", "fast.cu"}
 
-// Source is the text of all kernels.
-func source() string {
+// source is the text of all kernels but those of products, which are a module of their own.
+func source() string { return joined(kernelOrder) }
+
+func joined(names []string) string {
 	var b strings.Builder
-	for _, name := range kernelOrder {
+	for _, name := range names {
 		data, err := kernelFiles.ReadFile("kernels/" + name)
 		if err != nil {
 			panic("cuda: " + err.Error()) // the list above and the folder disagree
@@ -64,7 +66,11 @@ func build(nvrtc, arch string, p Precision, dir string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	src := source()
+	return compiled(c, source(), arch, p, dir)
+}
+
+// compiled returns the code of a source for arch, from the folder dir if it is there.
+func compiled(c *cudart.Compiler, src, arch string, p Precision, dir string) ([]byte, error) {
 	sum := sha256.Sum256([]byte(strings.Join([]string{c.Version(), arch, p.define(), src}, "\x00")))
 	name := filepath.Join(dir, "kernels-"+hex.EncodeToString(sum[:16])+".cubin")
 	if dir != "" {

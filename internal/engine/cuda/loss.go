@@ -68,7 +68,7 @@ func (g *trainGPU) headChunk(batchOf *engine.Batch, m *micro, part []target, sca
 	b.do(func() error { return cudart.Upload(g.ctx, g.recordIDs.at, ids) })
 	b.do(func() error { return cudart.Upload(g.ctx, g.recordLogQ.at, logQ) })
 	b.do(func() error { return g.clearTail(n, map[cudart.Ptr]int{g.hx.at: g.hiddenP, g.dlogits.at: g.Vocab}) })
-	b.addNorm(g.hx.at, last, 0, g.w.final, g.index.at, n)
+	b.addNorm(g.hx.at, last, sum{}, g.w.final, g.index.at, n)
 	b.product(g.logits.at, g.hx.at, g.w.head, n)
 	b.launch(g.k.loss, n, 1, wideThreads, append([]cudart.Arg{
 		g.dlogits.at.Arg(), g.lossStats.at.Arg(), g.head.at.Arg(), g.logits.at.Arg(), g.targets.at.Arg(), g.recordIDs.at.Arg(), g.recordLogQ.at.Arg(),

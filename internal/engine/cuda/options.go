@@ -32,6 +32,8 @@ type Options struct {
 
 	// slots bounds the layers whose activations are kept, in tests; 0 for the memory that is free.
 	slots int
+	// libraryProducts keeps the engine's own products out, in tests.
+	libraryProducts bool
 	// compile stands in for NVRTC in tests; nil for NVRTC.
 	compile func(arch string, p Precision) ([]byte, error)
 }

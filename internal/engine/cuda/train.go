@@ -381,20 +381,21 @@ func (g *trainGPU) forward(m *micro) error {
 func (g *trainGPU) layer(b *batch, m *micro, i int) {
 	n, l, in := len(m.tokens), g.w.layers[i], g.input(i, len(m.tokens))
 	place := []cudart.Arg{cudart.Int(m.pages), cudart.Int(0), cudart.Int(1), cudart.Int(g.Heads), cudart.Int(g.KVHeads), cudart.Int(g.HeadDim)}
-	b.addNorm(g.n1.at, in, 0, l.norm1, 0, n)
+	b.addNorm(g.n1.at, in, sum{}, l.norm1, 0, n)
 	b.product(g.qkv.at, g.n1.at, l.qkv, n)
 	b.launch(g.k.heads, n, g.Heads+2*g.KVHeads, threads, append(append([]cudart.Arg{
 		g.q.at.Arg(), g.cache.at.Arg(), g.qkv.at.Arg(), l.qNorm.at.Arg(), l.kNorm.at.Arg(), g.cos.Arg(), g.sin.Arg(), g.tables.at.Arg(), g.table.at.Arg(),
 		g.position.at.Arg(),
-	}, place...), cudart.Float(float32(g.RMSEps)))...)
+	}, place...), cudart.Float(float32(g.RMSEps)), cudart.Int(1), 0)...)
 	b.attend(&g.attend, g.att.at, g.stats.at, append(append([]cudart.Arg{
 		g.q.at.Arg(), g.cache.at.Arg(), g.tables.at.Arg(), g.table.at.Arg(), g.position.at.Arg(),
 	}, place...), cudart.Int(g.queriesP), g.scale()))
 	b.product(g.delta.at, g.att.at, l.out, n)
 	b.sum(g.mid.at, in, g.delta.at, n*g.Hidden)
-	b.addNorm(g.n2.at, g.mid.at, 0, l.norm2, 0, n)
+	b.addNorm(g.n2.at, g.mid.at, sum{}, l.norm2, 0, n)
 	b.product(g.gu.at, g.n2.at, l.gateUp, n)
-	b.launch(g.k.silumul, n, pad(g.interP, threads)/threads, threads, g.h.at.Arg(), g.gu.at.Arg(), cudart.Int(g.Intermediate), cudart.Int(g.interP))
+	b.launch(g.k.silumul, n, pad(g.interP, threads)/threads, threads, g.h.at.Arg(), g.gu.at.Arg(), cudart.Int(g.Intermediate), cudart.Int(g.interP),
+		cudart.Int(1), 0)
 }
 
 // scale is what queries are multiplied by.

@@ -26,13 +26,47 @@ func CacheBytes(s Sizes, elem, pages int) int { return (pages + 1) * PageBytes(s
 // SamplerRows is the number of rows of a sampler's step for what its options ask.
 func SamplerRows(rows, sequences int) int { return Pad(max(rows, sequences), Tile) }
 
+// Tiles of a product on Hopper and its multiprocessors; blocks of columns that are copied at once.
+const (
+	tallTile, lowTile = 192, 128
+	processors        = 132
+	partStep          = 64
+	mostParts         = 6
+)
+
+// ProductParts says how a product with a matrix [out,in] is computed on Hopper: in how many parts its inner dimension is summed, so that a product of few rows has
+// work for the whole card, and whether a tile has 192 rows of the matrix instead of 128. The number of parts decides about bits, so it depends on the matrix alone.
+func ProductParts(out, in int) (parts int, tall bool) {
+	most := min(mostParts, max(1, Pad(in, partStep)/partStep/4))
+	divide := func(tile int) (parts int, busy float64) {
+		tiles := Pad(out, tile) / tile
+		parts = min(max(processors/tiles, 1), most)
+		items := tiles * parts
+		return parts, float64(items) / float64(Pad(items, processors))
+	}
+	parts, busy := divide(lowTile)
+	if p, b := divide(tallTile); b > busy+0.01 {
+		return p, true
+	}
+	return parts, false
+}
+
+// SumRows are the numbers of rows for which the results of products have room that are read in parts: of the queries with keys and values, and of the two that are
+// added to the residual stream. More rows than this, divided by the number of parts, are added at once.
+func SumRows(s Sizes, rows, sequences int) (qkv, delta int) {
+	few := min(Pad(sequences, 64), 512)
+	parts := func(out, in int) int { p, _ := ProductParts(out, in); return p }
+	return max(rows, few*parts(s.QKV, s.HiddenP)), max(rows, few*parts(s.Hidden, s.QueriesP), few*parts(s.Hidden, s.InterP))
+}
+
 // SamplerParts are the arrays that a sampler places when it starts, but its weights and its cache; rows are those of SamplerRows.
 func SamplerParts(s Sizes, elem, rows, sequences int) []Part {
+	qkvRows, deltaRows := SumRows(s, rows, sequences)
 	return []Part{
 		{"x", Activations, rows * s.Hidden * 4},
-		{"delta", Activations, rows * s.Hidden * 4},
+		{"delta", Activations, deltaRows * s.Hidden * 4},
 		{"n", Activations, rows * s.HiddenP * elem},
-		{"qkv", Activations, rows * s.QKV * 4},
+		{"qkv", Activations, qkvRows * s.QKV * 4},
 		{"q", Activations, rows * s.Queries * 4},
 		{"att", Activations, rows * s.QueriesP * elem},
 		{"gu", Activations, rows * 2 * s.Intermediate * 4},

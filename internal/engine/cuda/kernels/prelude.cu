@@ -71,6 +71,16 @@ __device__ inline float blockSum(float v, float *scratch) {
     return sum;
 }
 
+// blockTree is blockSum with a tree over the warps, for large blocks.
+__device__ inline float blockTree(float v, float *scratch) {
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
+    v = warpSum(v);
+    __syncthreads();
+    if (lane == 0) scratch[warp] = v;
+    __syncthreads();
+    return warpSum(lane < warps ? scratch[lane] : 0.0f);
+}
+
 __device__ inline float blockMax(float v, float *scratch) {
     int warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
     v = warpMax(v);
