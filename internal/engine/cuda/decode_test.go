@@ -123,30 +123,35 @@ func decodedAsForward(t *testing.T, g *gpu, c model.Config, lengths []int) {
 	}
 }
 
-// A kernel that divides keys otherwise than the memory plan would write behind its buffers.
-func TestDecoder_kernelsDivideKeysAsPlanned(t *testing.T) {
-	for name, want := range map[string]int{"SPAN": plan.SplitKeys, "KEYS": tensorKeys, "PAIRS": tensorPairs} {
+// A kernel that divides keys otherwise than the memory plan would write behind its buffers; one that takes fewer parts of a sum would leave some out.
+func TestDecoder_kernelsDivideAsPlanned(t *testing.T) {
+	for name, want := range map[string]int{"SPAN": plan.SplitKeys, "KEYS": tensorKeys, "PAIRS": tensorPairs, "PARTS": plan.MostParts} {
 		if line := fmt.Sprintf("#define %s %d\n", name, want); !strings.Contains(source(), line) {
-			t.Errorf("kernels/decode.cu has no line %q", line)
+			t.Errorf("the kernels have no line %q", line)
 		}
 	}
 }
 
-// As TestDecoder_sameBitsAsForward on a card at the widths of a real model, where blocks end in any order.
+// As TestDecoder_sameBitsAsForward on a card at the widths of a real model, where blocks end in any order; with the engine's own products, if they run
+// there, and with those of the library.
 func TestDecoder_sameBitsAtRealWidths(t *testing.T) {
 	o := onCard(t)
 	c := shapes[1].cfg
 	c.Layers, c.Vocab = 3, 5000
-	o.Sequences, o.Rows = 64, 4096
-	onGPU(t, c, o, func(g *gpu) {
-		if err := g.fillRandom(7); err != nil {
-			t.Fatal(err)
-		}
-		decodedAsForward(t, g, c, []int{3, 126, 510, 1022, 2047, 1})
-		var many []int
-		for i := range 60 {
-			many = append(many, 1+i%7*40)
-		}
-		decodedAsForward(t, g, c, many)
-	})
+	for _, library := range []bool{false, true} {
+		o.Sequences, o.Rows, o.libraryProducts = 256, 4096, library
+		onGPU(t, c, o, func(g *gpu) {
+			if err := g.fillRandom(7); err != nil {
+				t.Fatal(err)
+			}
+			decodedAsForward(t, g, c, []int{3, 126, 510, 1022, 2047, 1})
+			for _, n := range []int{60, 100, 250} { // every tile of products
+				var many []int
+				for i := range n {
+					many = append(many, 1+i%7*40)
+				}
+				decodedAsForward(t, g, c, many)
+			}
+		})
+	}
 }

@@ -277,13 +277,21 @@ func checkAnswer(t *testing.T, what string, z []float32, a answer, rec record, k
 	}
 }
 
-// Products of cuBLASLt against float64, at widths of a model and odd ones; and rows do not depend on the rows around them.
+// Products against float64, at widths of a model and odd ones; and rows do not depend on the rows around them.
 func TestProduct_cuBLASLt(t *testing.T) {
 	o := options(t, BF16)
+	o.libraryProducts = true
+	productIsNear(t, o)
+}
+
+func TestProduct_own(t *testing.T) { productIsNear(t, options(t, BF16)) }
+
+func productIsNear(t *testing.T, o Options) {
+	t.Helper()
 	if o.PlainProducts {
-		t.Skip("the emulated device has no cuBLASLt")
+		t.Skip("the emulated device has plain products")
 	}
-	for _, shape := range [][2]int{{768, 512}, {151936 / 8, 1024}, {40, 24}, {1000, 2560}} {
+	for _, shape := range [][2]int{{768, 512}, {151936 / 8, 1024}, {40, 24}, {1000, 2560}, {2560, 9728}} {
 		c := medium
 		c.Vocab, c.Hidden = shape[0], shape[1]
 		onGPU(t, c, o, func(g *gpu) {

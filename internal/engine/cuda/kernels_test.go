@@ -34,6 +34,14 @@ func TestKernels_compileForEveryArchitecture(t *testing.T) {
 			t.Errorf("%s for %s: only %d bytes of code", tt.p, tt.arch, len(code))
 		}
 	}
+	if c.Major >= ownCompiler {
+		code, err := c.Compile("product.cu", productSource(), ownArch, BF16.define())
+		for _, name := range []string{"product64tall", "product128talljoin", "product256silu"} {
+			if err != nil || !bytes.Contains(code, []byte(name)) {
+				t.Errorf("products: %d bytes of code without %s, %v", len(code), name, err)
+			}
+		}
+	}
 	if _, err := c.Compile("wrong.cu", source()+"KERNEL wrong() { int x = }\n", "sm_80"); err == nil || !bytes.Contains([]byte(err.Error()), []byte(kernelOrder[len(kernelOrder)-1]+"(")) {
 		t.Errorf("a wrong line gives %v, want an error that names its file", err)
 	}

@@ -31,13 +31,14 @@ const (
 	tallTile, lowTile = 192, 128
 	processors        = 132
 	partStep          = 64
-	mostParts         = 6
+	// MostParts is the largest number of parts of a sum.
+	MostParts = 6
 )
 
 // ProductParts says how a product with a matrix [out,in] is computed on Hopper: in how many parts its inner dimension is summed, so that a product of few rows has
 // work for the whole card, and whether a tile has 192 rows of the matrix instead of 128. The number of parts decides about bits, so it depends on the matrix alone.
 func ProductParts(out, in int) (parts int, tall bool) {
-	most := min(mostParts, max(1, Pad(in, partStep)/partStep/4))
+	most := min(MostParts, max(1, Pad(in, partStep)/partStep/4))
 	divide := func(tile int) (parts int, busy float64) {
 		tiles := Pad(out, tile) / tile
 		parts = min(max(processors/tiles, 1), most)
