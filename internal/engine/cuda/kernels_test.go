@@ -4,8 +4,10 @@ package cuda
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/steadyrl/steady/internal/cudart"
@@ -44,6 +46,18 @@ func TestKernels_compileForEveryArchitecture(t *testing.T) {
 	}
 	if _, err := c.Compile("wrong.cu", source()+"KERNEL wrong() { int x = }\n", "sm_80"); err == nil || !bytes.Contains([]byte(err.Error()), []byte(kernelOrder[len(kernelOrder)-1]+"(")) {
 		t.Errorf("a wrong line gives %v, want an error that names its file", err)
+	}
+}
+
+// A launch asks for the shared memory and the threads of a kernel that stands in another language.
+func TestKernels_haveTheTilesOfTheirLaunches(t *testing.T) {
+	for _, x := range tilings() {
+		if line := fmt.Sprintf("PRODUCT(%s, %d, %d, %d, %d, false, false)\n", x.name, x.n, x.groups, x.ahead, x.near); !strings.Contains(productSource(), line) {
+			t.Errorf("kernels/product.cu has no line %q", line)
+		}
+		if most := 227 << 10; x.shared() > most {
+			t.Errorf("%s takes %d bytes of shared memory, at most %d are there", x.name, x.shared(), most)
+		}
 	}
 }
 

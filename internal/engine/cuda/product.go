@@ -17,23 +17,26 @@ const (
 	ownStep     = 64 // columns of a copy, STEP of the kernels
 )
 
-// tiling is a kernel's tile: n rows of x by so many groups of 64 rows of the matrix, with blocks of columns in so many stages of shared memory.
+// tiling is a kernel's tile: n rows of x by so many groups of 64 rows of the matrix. Blocks of columns of the matrix are copied to shared memory so many ahead, of x so
+// many near their use.
 type tiling struct {
-	name              string
-	n, groups, stages int
+	name                   string
+	n, groups, ahead, near int
 }
 
 // The tilings of the kernels, and what is behind their names.
 var (
-	tall64, low64   = tiling{"product64tall", 64, 3, 6}, tiling{"product64", 64, 2, 8}
-	tall128, low128 = tiling{"product128tall", 128, 3, 5}, tiling{"product128", 128, 2, 6}
-	low256          = tiling{"product256", 256, 2, 4}
+	tall64, low64   = tiling{"product64tall", 64, 3, 8, 4}, tiling{"product64", 64, 2, 12, 4}
+	tall128, low128 = tiling{"product128tall", 128, 3, 5, 5}, tiling{"product128", 128, 2, 6, 6}
+	low256          = tiling{"product256", 256, 2, 4, 4}
 )
+
+func tilings() []tiling { return []tiling{tall64, low64, tall128, low128, low256} }
 
 const paired, joins = "silu", "join"
 
-// shared is the size of dynamic shared memory: the stages begin at a multiple of 1,024.
-func (t tiling) shared() int { return t.stages*(64*t.groups+t.n)*2*ownStep + 1024 }
+// shared is the size of dynamic shared memory: the blocks begin at a multiple of 1,024.
+func (t tiling) shared() int { return (t.ahead*64*t.groups+t.near*t.n)*2*ownStep + 1024 }
 
 func (t tiling) threads() int { return 128*t.groups + 32 }
 
@@ -60,7 +63,7 @@ func newOwnProducts(ctx *cudart.Context, o Options) (*ownProducts, error) {
 	if p.module, err = ctx.LoadModule(code); err != nil {
 		return nil, err
 	}
-	for _, t := range []tiling{tall64, low64, tall128, low128, low256} {
+	for _, t := range tilings() {
 		for _, kind := range []string{"", paired, joins} {
 			if kind == joins && t != tall128 {
 				continue

@@ -32,13 +32,14 @@ func TestProduct_sameBitsInEveryTile(t *testing.T) {
 			}
 			l := g.w.layers[0]
 			for name, m := range map[string]*matrix{"qkv": l.qkv, "out": l.out, "gate and up": l.gateUp, "down": l.down, "head": g.w.head} {
-				t.Run(c.name+" "+name, func(t *testing.T) { sameBitsInEveryTile(t, g, m, m == l.gateUp && g.own.pairs(m)) })
+				sameBitsInEveryTile(t, g, c.name+" "+name, m, m == l.gateUp && g.own.pairs(m))
 			}
 		})
 	}
 }
 
-func sameBitsInEveryTile(t *testing.T, g *gpu, m *matrix, paired bool) {
+func sameBitsInEveryTile(t *testing.T, g *gpu, name string, m *matrix, paired bool) {
+	t.Helper()
 	const most = 700
 	x, y := allocate(t, g, 2*768*m.colsP), allocate(t, g, 4*plan.MostParts*most*m.rows)
 	bits, state := make([]uint16, most*m.colsP), uint32(m.rows)
@@ -82,7 +83,7 @@ func sameBitsInEveryTile(t *testing.T, g *gpu, m *matrix, paired bool) {
 	for _, rows := range []int{1, 5, 64, 65, 128, 129, 200, 256, 257, most} {
 		for _, room := range []int{0, plan.MostParts * most} {
 			if got := product(rows, room); !slices.Equal(got, want[:rows*m.rows]) {
-				t.Errorf("%d rows with room for %d have other bits than %d rows", rows, room, most)
+				t.Errorf("%s: %d rows with room for %d have other bits than %d rows", name, rows, room, most)
 			}
 		}
 		if !paired {
@@ -91,7 +92,7 @@ func sameBitsInEveryTile(t *testing.T, g *gpu, m *matrix, paired bool) {
 		apart := activations(rows, func(b *batch) { b.siluMul(g.h, b.productIn(y, x, m, rows, 0), rows) })
 		together := activations(rows, func(b *batch) { b.activate(g.h, 0, x, m, rows, 0) })
 		if !slices.Equal(together, apart) {
-			t.Errorf("activations of %d rows have other bits in the kernel of the product", rows)
+			t.Errorf("%s: activations of %d rows have other bits in the kernel of the product", name, rows)
 		}
 	}
 	for _, p := range []cudart.Ptr{x, y} {

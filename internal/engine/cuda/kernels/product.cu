@@ -146,21 +146,21 @@ struct Work {
     }
 };
 
-// product is the work of a block: GROUPS of four warps with 64 rows of W each, N rows of x, and one warp that copies, at most STAGES blocks of columns ahead.
+// product is the work of a block: GROUPS of four warps with 64 rows of W each, N rows of x, and one warp that copies: of W, which is far away, at most AHEAD blocks of
+// columns before they are used, of x at most NEAR.
 // PAIRED: rows of W come from its two halves in turn, and silu(first half) second half is written to the elements to [rows,out/2]. Else y is written to the numbers
 // to [rows,out], part p at p times apart. JOIN adds the parts of whole items.
-template <int N, int GROUPS, int STAGES, bool PAIRED, bool JOIN>
+template <int N, int GROUPS, int AHEAD, int NEAR, bool PAIRED, bool JOIN>
 __device__ inline void product(const TensorMap *wMap, const TensorMap *xMap, void *to, Work work, int rows, int out, u64 apart, u64 policy) {
     extern __shared__ char memory[];
-    __shared__ alignas(8) u64 barriers[2 * STAGES];
-    const u32 bytesW = GROUPS * 64 * 2 * STEP, bytes = bytesW + N * 2 * STEP;
-    u32 base = (sharedOf(memory) + 1023) & ~1023u, full = sharedOf(barriers), empty = full + 8 * STAGES;
+    __shared__ alignas(8) u64 barriers[2 * (AHEAD + NEAR)];
+    const u32 bytesW = GROUPS * 64 * 2 * STEP, bytesX = N * 2 * STEP;
+    u32 placeW = (sharedOf(memory) + 1023) & ~1023u, placeX = placeW + AHEAD * bytesW;
+    u32 fullW = sharedOf(barriers), emptyW = fullW + 8 * AHEAD, fullX = emptyW + 8 * AHEAD, emptyX = fullX + 8 * NEAR;
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
     if (threadIdx.x == 0) {
-        for (int i = 0; i < STAGES; i++) {
-            barrierSet(full + 8 * i, 1);
-            barrierSet(empty + 8 * i, 4 * GROUPS);
-        }
+        for (int i = 0; i < AHEAD; i++) barrierSet(fullW + 8 * i, 1), barrierSet(emptyW + 8 * i, 4 * GROUPS);
+        for (int i = 0; i < NEAR; i++) barrierSet(fullX + 8 * i, 1), barrierSet(emptyX + 8 * i, 4 * GROUPS);
         asm volatile("fence.mbarrier_init.release.cluster;\nfence.proxy.async;" ::: "memory");
     }
     __syncthreads();
@@ -171,29 +171,27 @@ __device__ inline void product(const TensorMap *wMap, const TensorMap *xMap, voi
         w.item = x.item = blockIdx.x;
         bool more = work.open(&w);
         work.open(&x);
-        int asked = 0, given = 0; // blocks of W that were asked for, and those of x
-        bool waited = false;
-        while (given < asked || more) {
-            if (more && asked < given + (waited ? 1 : STAGES)) {
-                u32 stage = asked % STAGES, round = asked / STAGES, place = base + stage * bytes, barrier = full + 8 * stage;
-                if (round > 0) barrierWait(empty + 8 * stage, (round - 1) & 1);
-                barrierExpect(barrier, bytes);
-                if (PAIRED) copyPairs(place, wMap, w.step * STEP, w.wTile * GROUPS * 4, barrier, policy);
-                else copyTile(place, wMap, w.step * STEP, w.wTile * GROUPS * 64, barrier, policy);
-                asked++;
+        for (int asked = 0, given = 0;; asked++) {
+            if (more) {
+                u32 stage = asked % AHEAD, barrier = fullW + 8 * stage;
+                if (asked >= AHEAD) barrierWait(emptyW + 8 * stage, (asked / AHEAD - 1) & 1);
+                barrierExpect(barrier, bytesW);
+                if (PAIRED) copyPairs(placeW + stage * bytesW, wMap, w.step * STEP, w.wTile * GROUPS * 4, barrier, policy);
+                else copyTile(placeW + stage * bytesW, wMap, w.step * STEP, w.wTile * GROUPS * 64, barrier, policy);
                 more = work.next(&w);
-                if (!waited) continue;
+                if (more && asked < AHEAD - 1) continue;
             }
-            if (!waited) { // x is the work of the kernel before
-                asm volatile("griddepcontrol.wait;\nfence.proxy.async;" ::: "memory");
-                waited = true;
-            }
-            u32 stage = given % STAGES;
-            copyTile(base + stage * bytes + bytesW, xMap, x.step * STEP, x.xTile * N, full + 8 * stage, KEEP_LAST);
-            given++;
-            work.next(&x);
+            // x is the work of the kernel before. From here on a block of W and one of x follow each other: both wait for the same block to be used.
+            if (given == 0) asm volatile("griddepcontrol.wait;\nfence.proxy.async;" ::: "memory");
+            do {
+                u32 stage = given % NEAR, barrier = fullX + 8 * stage;
+                if (given >= NEAR) barrierWait(emptyX + 8 * stage, (given / NEAR - 1) & 1);
+                barrierExpect(barrier, bytesX);
+                copyTile(placeX + stage * bytesX, xMap, x.step * STEP, x.xTile * N, barrier, KEEP_LAST);
+                given++;
+                if (!work.next(&x)) return;
+            } while (given < NEAR);
         }
-        return;
     }
     int group = warp >> 2, g = lane >> 2, t = lane & 3, used = 0;
     Walk w;
@@ -202,19 +200,20 @@ __device__ inline void product(const TensorMap *wMap, const TensorMap *xMap, voi
         for (int part = w.part;; part++) {
             int begin = w.step, end = work.first(part + 1);
             for (; w.step < end; w.step++, used++) {
-                u32 stage = used % STAGES, place = base + stage * bytes;
-                barrierWait(full + 8 * stage, used / STAGES & 1);
-                u64 a = operandOf(place + group * 64 * 2 * STEP), b = operandOf(place + bytesW);
+                u32 stageW = used % AHEAD, stageX = used % NEAR;
+                barrierWait(fullW + 8 * stageW, used / AHEAD & 1);
+                barrierWait(fullX + 8 * stageX, used / NEAR & 1);
+                u64 a = operandOf(placeW + stageW * bytesW + group * 64 * 2 * STEP), b = operandOf(placeX + stageX * bytesX);
                 multiplyBegin();
 #pragma unroll
                 for (int k = 0; k < STEP / 16; k++) multiply(acc, a + 2 * k, b + 2 * k, w.step > begin || k > 0);
                 multiplyCommit();
                 if (w.step == begin) continue;
                 multiplyWait<1>();
-                if (lane == 0) barrierArrive(empty + 8 * ((used - 1) % STAGES));
+                if (lane == 0) barrierArrive(emptyW + 8 * ((used - 1) % AHEAD)), barrierArrive(emptyX + 8 * ((used - 1) % NEAR));
             }
             multiplyWait<0>();
-            if (lane == 0) barrierArrive(empty + 8 * ((used - 1) % STAGES));
+            if (lane == 0) barrierArrive(emptyW + 8 * ((used - 1) % AHEAD)), barrierArrive(emptyX + 8 * ((used - 1) % NEAR));
             if (!JOIN) break;
 #pragma unroll
             for (int i = 0; i < (JOIN ? N / 2 : 1); i++) total[i] = part > 0 ? total[i] + acc[i] : acc[i];
@@ -242,22 +241,22 @@ __device__ inline void product(const TensorMap *wMap, const TensorMap *xMap, voi
 }
 
 // The kernels' names say N, and tall for three groups instead of two. Grid: at most one block an item; threads: 128 a group and 32.
-#define PRODUCT(NAME, N, GROUPS, STAGES, PAIRED, JOIN)                                                                                                         \
+#define PRODUCT(NAME, N, GROUPS, AHEAD, NEAR, PAIRED, JOIN)                                                                                                       \
     KERNEL __launch_bounds__(GROUPS * 128 + 32, 1)                                                                                                             \
         NAME(const __grid_constant__ TensorMap wMap, const __grid_constant__ TensorMap xMap, void *to, int items, int xTiles, int wTiles, int steps, int parts, \
              int whole, int rows, int out, u64 apart, u64 policy) {                                                                                            \
         Work work = {items, xTiles, wTiles, steps, parts, whole};                                                                                              \
-        product<N, GROUPS, STAGES, PAIRED, JOIN>(&wMap, &xMap, to, work, rows, out, apart, policy);                                                            \
+        product<N, GROUPS, AHEAD, NEAR, PAIRED, JOIN>(&wMap, &xMap, to, work, rows, out, apart, policy);                                                       \
     }
-PRODUCT(product64tall, 64, 3, 6, false, false)
-PRODUCT(product64tallsilu, 64, 3, 6, true, false)
-PRODUCT(product64, 64, 2, 8, false, false)
-PRODUCT(product64silu, 64, 2, 8, true, false)
-PRODUCT(product128tall, 128, 3, 5, false, false)
-PRODUCT(product128tallsilu, 128, 3, 5, true, false)
-PRODUCT(product128talljoin, 128, 3, 5, false, true)
-PRODUCT(product128, 128, 2, 6, false, false)
-PRODUCT(product128silu, 128, 2, 6, true, false)
-PRODUCT(product256, 256, 2, 4, false, false)
-PRODUCT(product256silu, 256, 2, 4, true, false)
+PRODUCT(product64tall, 64, 3, 8, 4, false, false)
+PRODUCT(product64tallsilu, 64, 3, 8, 4, true, false)
+PRODUCT(product64, 64, 2, 12, 4, false, false)
+PRODUCT(product64silu, 64, 2, 12, 4, true, false)
+PRODUCT(product128tall, 128, 3, 5, 5, false, false)
+PRODUCT(product128tallsilu, 128, 3, 5, 5, true, false)
+PRODUCT(product128talljoin, 128, 3, 5, 5, false, true)
+PRODUCT(product128, 128, 2, 6, 6, false, false)
+PRODUCT(product128silu, 128, 2, 6, 6, true, false)
+PRODUCT(product256, 256, 2, 4, 4, false, false)
+PRODUCT(product256silu, 256, 2, 4, 4, true, false)
 #endif
