@@ -52,7 +52,7 @@ func TestKernels_compileForEveryArchitecture(t *testing.T) {
 // A launch asks for the shared memory and the threads of a kernel that stands in another language.
 func TestKernels_haveTheTilesOfTheirLaunches(t *testing.T) {
 	for _, x := range tilings() {
-		if line := fmt.Sprintf("PRODUCT(%s, %d, %d, %d, %d, false, false)\n", x.name, x.n, x.groups, x.ahead, x.near); !strings.Contains(productSource(), line) {
+		if line := fmt.Sprintf("PRODUCT(%s, %d, %d, %d, %d, %d, false, false)\n", x.name, x.n, x.groups, x.ahead, x.near, x.flying); !strings.Contains(productSource(), line) {
 			t.Errorf("kernels/product.cu has no line %q", line)
 		}
 		if most := 227 << 10; x.shared() > most {

@@ -18,17 +18,17 @@ const (
 )
 
 // tiling is a kernel's tile: n rows of x by so many groups of 64 rows of the matrix. Blocks of columns of the matrix are copied to shared memory so many ahead, of x so
-// many near their use.
+// many near their use; so many copies of the matrix are under way at once.
 type tiling struct {
-	name                   string
-	n, groups, ahead, near int
+	name                           string
+	n, groups, ahead, near, flying int
 }
 
 // The tilings of the kernels, and what is behind their names.
 var (
-	tall64, low64   = tiling{"product64tall", 64, 3, 8, 4}, tiling{"product64", 64, 2, 12, 4}
-	tall128, low128 = tiling{"product128tall", 128, 3, 5, 5}, tiling{"product128", 128, 2, 6, 6}
-	low256          = tiling{"product256", 256, 2, 4, 4}
+	tall64, low64   = tiling{"product64tall", 64, 3, 6, 6, 3}, tiling{"product64", 64, 2, 8, 8, 4}
+	tall128, low128 = tiling{"product128tall", 128, 3, 5, 5, 4}, tiling{"product128", 128, 2, 6, 6, 5}
+	low256          = tiling{"product256", 256, 2, 4, 4, 3}
 )
 
 func tilings() []tiling { return []tiling{tall64, low64, tall128, low128, low256} }
@@ -38,7 +38,7 @@ const paired, joins = "silu", "join"
 // shared is the size of dynamic shared memory: the blocks begin at a multiple of 1,024.
 func (t tiling) shared() int { return (t.ahead*64*t.groups+t.near*t.n)*2*ownStep + 1024 }
 
-func (t tiling) threads() int { return 128*t.groups + 32 }
+func (t tiling) threads() int { return 128*t.groups + 64 }
 
 // ownProducts are the loaded kernels.
 type ownProducts struct {

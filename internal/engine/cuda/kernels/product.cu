@@ -1,6 +1,6 @@
 // Products on the tensor cores of Hopper: y = x W^T with W [out,in] and x [rows,in], row by row. A module of its own, for sm_90a alone; see product.go. Rows of W
 // are the M of the instruction and rows of x its N, so that few rows of x cost little. The copy engine brings blocks of STEP columns of both to shared memory, in the
-// order that the tensor cores read; one warp asks for them, the others multiply. What a kernel reads of W does not wait for the kernel before.
+// order that the tensor cores read; two warps ask for them, the others multiply. What a kernel reads of W does not wait for the kernel before.
 //
 // The inner dimension is summed in parts: one is a chain of instructions over 16 columns each, in order, and parts are added in order, here or by who reads
 // them. An element of y depends on its row of x, its row of W and the number of parts. Neither the size of a tile nor who adds the parts changes a bit.
@@ -146,11 +146,11 @@ struct Work {
     }
 };
 
-// product is the work of a block: GROUPS of four warps with 64 rows of W each, N rows of x, and one warp that copies: of W, which is far away, at most AHEAD blocks of
-// columns before they are used, of x at most NEAR.
+// product is the work of a block: GROUPS of four warps with 64 rows of W each, N rows of x, and two warps that copy: one W, at most AHEAD blocks of columns before they are
+// used and FLYING at once (more would only wait in line, and so would what other kernels ask for), one x, at most NEAR.
 // PAIRED: rows of W come from its two halves in turn, and silu(first half) second half is written to the elements to [rows,out/2]. Else y is written to the numbers
 // to [rows,out], part p at p times apart. JOIN adds the parts of whole items.
-template <int N, int GROUPS, int AHEAD, int NEAR, bool PAIRED, bool JOIN>
+template <int N, int GROUPS, int AHEAD, int NEAR, int FLYING, bool PAIRED, bool JOIN>
 __device__ inline void product(const TensorMap *wMap, const TensorMap *xMap, void *to, Work work, int rows, int out, u64 apart, u64 policy) {
     extern __shared__ char memory[];
     __shared__ alignas(8) u64 barriers[2 * (AHEAD + NEAR)];
@@ -165,37 +165,38 @@ __device__ inline void product(const TensorMap *wMap, const TensorMap *xMap, voi
     }
     __syncthreads();
     asm volatile("griddepcontrol.launch_dependents;");
-    if (warp == 4 * GROUPS) {
-        if (lane > 0) return;
-        Walk w, x;
-        w.item = x.item = blockIdx.x;
-        bool more = work.open(&w);
-        work.open(&x);
-        for (int asked = 0, given = 0;; asked++) {
-            if (more) {
-                u32 stage = asked % AHEAD, barrier = fullW + 8 * stage;
-                if (asked >= AHEAD) barrierWait(emptyW + 8 * stage, (asked / AHEAD - 1) & 1);
-                barrierExpect(barrier, bytesW);
-                if (PAIRED) copyPairs(placeW + stage * bytesW, wMap, w.step * STEP, w.wTile * GROUPS * 4, barrier, policy);
-                else copyTile(placeW + stage * bytesW, wMap, w.step * STEP, w.wTile * GROUPS * 64, barrier, policy);
-                more = work.next(&w);
-                if (more && asked < AHEAD - 1) continue;
-            }
-            // x is the work of the kernel before. From here on a block of W and one of x follow each other: both wait for the same block to be used.
-            if (given == 0) asm volatile("griddepcontrol.wait;\nfence.proxy.async;" ::: "memory");
-            do {
-                u32 stage = given % NEAR, barrier = fullX + 8 * stage;
-                if (given >= NEAR) barrierWait(emptyX + 8 * stage, (given / NEAR - 1) & 1);
-                barrierExpect(barrier, bytesX);
-                copyTile(placeX + stage * bytesX, xMap, x.step * STEP, x.xTile * N, barrier, KEEP_LAST);
-                given++;
-                if (!work.next(&x)) return;
-            } while (given < NEAR);
-        }
+    Walk w;
+    w.item = blockIdx.x;
+    if (warp >= 4 * GROUPS && lane > 0) return;
+    if (warp == 4 * GROUPS) { // copies W
+        if (!work.open(&w)) return;
+        int asked = 0;
+        do {
+            u32 stage = asked % AHEAD, barrier = fullW + 8 * stage;
+            if (asked >= AHEAD) barrierWait(emptyW + 8 * stage, (asked / AHEAD - 1) & 1);
+            if (asked >= FLYING) barrierWait(fullW + 8 * ((asked - FLYING) % AHEAD), (asked - FLYING) / AHEAD & 1);
+            barrierExpect(barrier, bytesW);
+            if (PAIRED) copyPairs(placeW + stage * bytesW, wMap, w.step * STEP, w.wTile * GROUPS * 4, barrier, policy);
+            else copyTile(placeW + stage * bytesW, wMap, w.step * STEP, w.wTile * GROUPS * 64, barrier, policy);
+            asked++;
+        } while (work.next(&w));
+        return;
+    }
+    if (warp > 4 * GROUPS) { // copies x, the work of the kernel before
+        asm volatile("griddepcontrol.wait;\nfence.proxy.async;" ::: "memory");
+        if (!work.open(&w)) return;
+        int asked = 0;
+        do {
+            u32 stage = asked % NEAR, barrier = fullX + 8 * stage;
+            if (asked >= NEAR) barrierWait(emptyX + 8 * stage, (asked / NEAR - 1) & 1);
+            barrierExpect(barrier, bytesX);
+            copyTile(placeX + stage * bytesX, xMap, w.step * STEP, w.xTile * N, barrier, KEEP_LAST);
+            asked++;
+        } while (work.next(&w));
+        return;
     }
     int group = warp >> 2, g = lane >> 2, t = lane & 3, used = 0;
-    Walk w;
-    for (w.item = blockIdx.x; work.open(&w); w.item += gridDim.x) {
+    for (; work.open(&w); w.item += gridDim.x) {
         float acc[N / 2], total[JOIN ? N / 2 : 1];
         for (int part = w.part;; part++) {
             int begin = w.step, end = work.first(part + 1);
@@ -240,23 +241,23 @@ __device__ inline void product(const TensorMap *wMap, const TensorMap *xMap, voi
     }
 }
 
-// The kernels' names say N, and tall for three groups instead of two. Grid: at most one block an item; threads: 128 a group and 32.
-#define PRODUCT(NAME, N, GROUPS, AHEAD, NEAR, PAIRED, JOIN)                                                                                                       \
-    KERNEL __launch_bounds__(GROUPS * 128 + 32, 1)                                                                                                             \
+// The kernels' names say N, and tall for three groups instead of two. Grid: at most one block an item; threads: 128 a group and 64.
+#define PRODUCT(NAME, N, GROUPS, AHEAD, NEAR, FLYING, PAIRED, JOIN)                                                                                                       \
+    KERNEL __launch_bounds__(GROUPS * 128 + 64, 1)                                                                                                             \
         NAME(const __grid_constant__ TensorMap wMap, const __grid_constant__ TensorMap xMap, void *to, int items, int xTiles, int wTiles, int steps, int parts, \
              int whole, int rows, int out, u64 apart, u64 policy) {                                                                                            \
         Work work = {items, xTiles, wTiles, steps, parts, whole};                                                                                              \
-        product<N, GROUPS, AHEAD, NEAR, PAIRED, JOIN>(&wMap, &xMap, to, work, rows, out, apart, policy);                                                       \
+        product<N, GROUPS, AHEAD, NEAR, FLYING, PAIRED, JOIN>(&wMap, &xMap, to, work, rows, out, apart, policy);                                                       \
     }
-PRODUCT(product64tall, 64, 3, 8, 4, false, false)
-PRODUCT(product64tallsilu, 64, 3, 8, 4, true, false)
-PRODUCT(product64, 64, 2, 12, 4, false, false)
-PRODUCT(product64silu, 64, 2, 12, 4, true, false)
-PRODUCT(product128tall, 128, 3, 5, 5, false, false)
-PRODUCT(product128tallsilu, 128, 3, 5, 5, true, false)
-PRODUCT(product128talljoin, 128, 3, 5, 5, false, true)
-PRODUCT(product128, 128, 2, 6, 6, false, false)
-PRODUCT(product128silu, 128, 2, 6, 6, true, false)
-PRODUCT(product256, 256, 2, 4, 4, false, false)
-PRODUCT(product256silu, 256, 2, 4, 4, true, false)
+PRODUCT(product64tall, 64, 3, 6, 6, 3, false, false)
+PRODUCT(product64tallsilu, 64, 3, 6, 6, 3, true, false)
+PRODUCT(product64, 64, 2, 8, 8, 4, false, false)
+PRODUCT(product64silu, 64, 2, 8, 8, 4, true, false)
+PRODUCT(product128tall, 128, 3, 5, 5, 4, false, false)
+PRODUCT(product128tallsilu, 128, 3, 5, 5, 4, true, false)
+PRODUCT(product128talljoin, 128, 3, 5, 5, 4, false, true)
+PRODUCT(product128, 128, 2, 6, 6, 5, false, false)
+PRODUCT(product128silu, 128, 2, 6, 6, 5, true, false)
+PRODUCT(product256, 256, 2, 4, 4, 3, false, false)
+PRODUCT(product256silu, 256, 2, 4, 4, 3, true, false)
 #endif
