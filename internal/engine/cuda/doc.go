@@ -1,10 +1,11 @@
 // Package cuda is the engine for NVIDIA GPUs, behind the build tag cuda. It samples from and trains Qwen3-architecture models in BF16 or float32, on one GPU.
 //
 // Kernels are in kernels/*.cu, embedded and compiled for the GPU at hand by NVRTC when an engine starts; compiled code is kept in
-// a folder by a digest of source, architecture and compiler. Matrix products of BF16 run in cuBLASLt where it is found, others in a plain kernel.
+// a folder by a digest of source, architecture and compiler. Matrix products of BF16 run in the engine's own kernels on Hopper, except the fast training step's, else in
+// cuBLASLt where it is found; others run in a plain kernel.
 //
-// Reproducibility: every kernel computes a row from that row alone in a fixed order; cuBLASLt gets row blocks of one fixed size and one algorithm a shape,
-// which adds parts of a split inner dimension in a fixed order. So a request has the same tokens and record bits whatever else is in the batch, and a scored token the bits
+// Reproducibility: every kernel computes a row from that row alone in a fixed order. The engine's own products sum the inner dimension in parts that follow from the
+// matrix; cuBLASLt gets row blocks of one fixed size and one algorithm a shape, which adds parts of a split inner dimension in a fixed order. So a request has the same tokens and record bits whatever else is in the batch, and a scored token the bits
 // of the sampled one. Bits may differ between kinds of GPU and versions of the libraries.
 //
 // Training has two forms. In BF16, for heads 128 wide, products take all rows of a micro-batch at once, attention runs in cuDNN over packed sequences, and

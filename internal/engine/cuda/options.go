@@ -18,7 +18,7 @@ type Options struct {
 	// Exact makes a trainer compute with the sampler's kernels: an on-policy token has the same log-probability in both, bit for bit, and a step takes
 	// more than ten times as long. Float32, and models whose heads are not 128 wide, always do.
 	Exact bool
-	// PlainProducts keeps cuBLASLt out: products run in a plain kernel, slowly. Float32 always does.
+	// PlainProducts keeps cuBLASLt and the engine's own products on tensor cores out: products run in a plain kernel, slowly. Float32 always does.
 	PlainProducts bool
 	// KernelDir keeps compiled kernels; empty to compile at every start.
 	KernelDir string
