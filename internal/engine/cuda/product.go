@@ -9,8 +9,8 @@ import (
 	"github.com/steadyrl/steady/internal/engine/plan"
 )
 
-// The engine's own products (kernels/product.cu) need the instructions of one architecture, which NVRTC knows from version 12 on. Where they run they serve every product of
-// the forward passes whose bits have to be equal: those of the sampler and of the exact step. Elsewhere cuBLASLt does, with other roundings.
+// The engine's own products (kernels/product.cu) need the instructions of one architecture, which NVRTC knows from version 12 on. Where they run they serve every
+// product of the forward passes whose bits have to be equal: those of the sampler and of the exact step. Elsewhere cuBLASLt does, with other roundings.
 const (
 	ownArch     = "sm_90a"
 	ownCompiler = 12

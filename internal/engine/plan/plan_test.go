@@ -205,3 +205,33 @@ func ExampleLeast() {
 	// tables, workspace       0.2 GiB
 	// driver and libraries    1.0 GiB
 }
+
+// The parts of a product are what the tables of docs/benchmarks/cuda.md were measured with, and always few enough for the kernels, each of at least four blocks of 64
+// columns unless there is one part.
+func TestProductParts_areFewAndNotSmall(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		out, in, parts int
+		tall           bool
+	}{{6144, 2560, 4, true}, {2560, 4096, 6, false}, {19456, 2560, 1, true}, {2560, 9728, 6, false}, {151936, 2560, 1, false}, {24, 24, 1, false}} {
+		if parts, tall := plan.ProductParts(tt.out, tt.in); parts != tt.parts || tall != tt.tall {
+			t.Errorf("[%d,%d]: %d parts, tall %v, want %d, %v", tt.out, tt.in, parts, tall, tt.parts, tt.tall)
+		}
+	}
+	for out := 8; out < 40_000; out += 56 {
+		for _, in := range []int{8, 64, 256, 504, 1024, 4096, 12_288} {
+			parts, _ := plan.ProductParts(out, in)
+			if parts < 1 || parts > plan.MostParts || parts > 1 && plan.Pad(in, 64)/64/parts < 4 {
+				t.Fatalf("[%d,%d]: %d parts", out, in, parts)
+			}
+		}
+	}
+	// Few rows have room for all parts, many rows for one.
+	s := plan.SizesOf(use(t, "4B").Model)
+	if qkv, delta := plan.SumRows(s, 1024, 256); qkv != 1024 || delta != 6*256 {
+		t.Errorf("room for %d and %d rows, want 1024 and 1536", qkv, delta)
+	}
+	if qkv, delta := plan.SumRows(s, 8192, 64); qkv != 8192 || delta != 8192 {
+		t.Errorf("room for %d and %d rows, want 8192", qkv, delta)
+	}
+}

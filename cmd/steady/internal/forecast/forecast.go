@@ -8,16 +8,16 @@ import (
 	"github.com/steadyrl/steady/internal/model"
 )
 
-// Shares that were measured on one H200 (docs/benchmarks/cuda.md, third and fourth run), of the data sheet's rates or of the roofline.
+// Shares that were measured on one H200 (docs/benchmarks/cuda.md, third, fourth and seventh run), of the data sheet's rates or of the roofline.
 const (
 	ProductShare   = 790.0 / 989 // a large BF16 product, of the data sheet's operations
 	CopyShare      = 4.28 / 4.8  // a copy, of the data sheet's bandwidth
 	TrainShare     = 0.66        // forward and backward at 2 x 8,192 and at mixed lengths with all activations kept, of ProductShare
 	RecomputeShare = 0.83        // of that, when none are kept
-	DecodeShare    = 0.64        // decoding, of the time to read weights, keys and values at CopyShare: 0.61 to 0.81
+	DecodeShare    = 0.68        // decoding, of the time to read weights, keys and values at CopyShare: 0.61 to 0.86
 	OptimizerShare = 0.80        // norm and AdamW, which move 32 bytes a weight, of CopyShare
-	// PromptShare is a prompt of 1,024 tokens, of ProductShare: 0.35 with 4 billion weights, 0.17 with 0.6 billion.
-	PromptShare, SmallPromptShare = 0.35, 0.17
+	// PromptShare is a prompt of 1,024 tokens, of ProductShare: 0.44 with 4 billion weights, 0.17 with 0.6 billion (in the fourth run).
+	PromptShare, SmallPromptShare = 0.44, 0.17
 )
 
 // Rates are those of one GPU.
