@@ -166,7 +166,13 @@ func (p Ptr) Add(n int) Ptr { return p + Ptr(n) } //nolint:gosec // offsets are 
 func (c *Context) Alloc(n int) (Ptr, error) {
 	p, err := cu.MemAlloc(int64(max(n, 1)))
 	if err == cu.OutOfMemory {
-		return 0, fault.New(fault.Exhausted, "cudart.Alloc", "%d bytes of GPU memory are not free", n).WithHint("lower the batch or the size of the cache")
+		have := ""
+		if free, total, err := cu.MemInfo(); err == nil {
+			const gib = 1 << 30
+			have = fmt.Sprintf(" (%.2f GiB of %.1f are)", float64(free)/gib, float64(total)/gib)
+		}
+		return 0, fault.New(fault.Exhausted, "cudart.Alloc", "%d bytes of GPU memory are not free%s", n, have).
+			WithHint("lower the batch or the size of the cache, or end what else holds memory on this GPU (nvidia-smi names it)")
 	}
 	return Ptr(p), driver("cudart.Alloc", err)
 }
