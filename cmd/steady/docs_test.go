@@ -520,7 +520,7 @@ var fullyExplained = []string{
 // notForUsers are messages about a mistake in the code that calls, or with nothing to say beside their cause.
 var notForUsers = []string{
 	"the binary and the database file must be given", "own binary: …", "batch … is of step …, asked for is …", "… holds step …", "… begins with step …, asked for is …",
-	"step … is before the first step of …, …", "…: … log-probabilities, recorded were …", "…/… is missing", "…: format … with … files, want 1 with 3",
+	"step … is before the first step of …, …", "…: … log-probabilities, recorded were …", "…/… is missing", "…: format … with … files, want 1 or 2 with 3",
 	"…: file … is …, want …", "… has no ledger record of step …; the newest before is of step …",
 }
 
