@@ -36,7 +36,7 @@ type factory struct {
 	most int
 	// fits refuses a run that the device has too little memory for; nil where memory is not planned.
 	fits func(*config.Config, model.Config) error
-	// tolerance of a version's probe, in nats; 0 for equal bits.
+	// tolerance of a version's probe, in nats; 0 for equal bits. On one kind of GPU and one set of libraries bits are equal, too.
 	tolerance float64
 	// watch returns when the device is lost, with an error of kind Lost, or when ctx ends, with nil; nil for a device that needs no watch.
 	watch func(ctx context.Context) error

@@ -17,10 +17,6 @@ import (
 	"github.com/steadyrl/steady/internal/model"
 )
 
-// probeTolerance is how far a probed log-probability may be from the publisher's. On one kind of GPU and one set of libraries both have the same bits;
-// rounding to BF16 on another moves one by about a hundredth.
-const probeTolerance = 0.05
-
 // HasCUDA says whether this program was built with the CUDA engine.
 const HasCUDA = true
 
@@ -59,7 +55,7 @@ func cudaEngines(o Options) (factory, error) {
 		},
 		trainer: func(c model.Config, w *model.Weights) (engine.Trainer, error) { return cuda.NewTrainer(c, w, opts) },
 		probe:   func(c model.Config) (engine.Sampler, error) { return cuda.NewSampler(c, probe) },
-		most:    1, tolerance: probeTolerance, watch: watchGPU(o, uuid), fits: m.fits,
+		most:    1, tolerance: engine.BF16Distance, watch: watchGPU(o, uuid), fits: m.fits,
 	}, nil
 }
 

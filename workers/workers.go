@@ -304,7 +304,7 @@ func (s *Set) trainer(ctx context.Context, o Options, runs *activities.Runs, not
 		Runs: runs, Notes: notes, Host: host, Queue: queue, Name: o.Host,
 		Open: func(ctx context.Context, id string) (bool, error) { return isOpen(ctx, o.Client, id) },
 		Export: func(ctx context.Context, e export.Options) (export.Certificate, error) {
-			e.NewSampler = f.prober
+			e.NewSampler, e.Tolerance = f.prober, f.tolerance // 0 where engines have equal bits: the default is for another library's
 			return export.Export(ctx, e)
 		},
 		Standby: func(ctx context.Context, run string) (bool, error) { return standbyListens(ctx, o, run) },

@@ -251,6 +251,14 @@ func (s *State) put(p StatePart, i, from int, data []float32) error {
 	return err
 }
 
+// How far a log-probability of one engine may be from another's for the same weights and tokens, in nats, before the model that ran is taken for another one. It
+// is no claim of precision: 36 layers of random weights in BF16 are off by 0.02 in the mean and by 0.12 at most of 4,000 tokens, and PyTorch's BF16 by
+// twice that (docs/benchmarks/cuda.md); a wrong layer, base or weight moves some by whole nats.
+const (
+	FP32Distance = 0.05
+	BF16Distance = 0.5
+)
+
 // Chooser is implemented by a Trainer whose results depend on what it measured, such as which of several algorithms a product runs with.
 type Chooser interface {
 	// Choices are those made so far, in a form that the same engine reads; empty if there are none. Equal choices have equal bytes.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/steadyrl/steady/internal/engine"
 	"github.com/steadyrl/steady/internal/fault"
 )
 
@@ -74,11 +75,22 @@ type Load struct {
 	Digest string `json:"digest"`
 }
 
-// Forward is a short forward pass from the exported files: the log-probability of each of Tokens[1:].
+// Forward is a short forward pass from the exported files: the log-probability of each of Tokens[1:]. Tolerance is how far another engine's may be,
+// in nats, by the arithmetic of the one that computed these; without one it is engine.FP32Distance.
 type Forward struct {
 	Text     string    `json:"text"`
 	Tokens   []int32   `json:"tokens"`
 	LogProbs []float32 `json:"log_probs"`
+
+	Tolerance float64 `json:"tolerance,omitempty"`
+}
+
+// allowed is the tolerance; none is larger than that of the coarsest engine.
+func (f Forward) allowed() float64 {
+	if f.Tolerance == 0 {
+		return engine.FP32Distance
+	}
+	return min(f.Tolerance, engine.BF16Distance)
 }
 
 // encode returns the file's bytes, sealed.

@@ -40,6 +40,8 @@ type Options struct {
 	Extra map[string][]byte
 	// NewSampler makes the engine of the forward pass; it is required.
 	NewSampler func(model.Config) (engine.Sampler, error)
+	// Tolerance is how far log-probabilities of another engine may be from those of NewSampler's, in nats; 0 means engine.FP32Distance.
+	Tolerance float64
 }
 
 // copied are the files that are taken over from the base model by their bytes where it has them; config.json and
@@ -83,7 +85,7 @@ func Export(ctx context.Context, o Options) (Certificate, error) {
 	defer os.RemoveAll(tmp) //nolint:errcheck // gone after a successful rename
 	cert := Certificate{
 		Format: 1, Run: o.Run, Step: o.Step, Updates: meta.Updates, SourceState: meta.State, DType: string(weights.BF16),
-		WeightsDigest: weights.Digest(master),
+		WeightsDigest: weights.Digest(master), Forward: Forward{Tolerance: o.Tolerance},
 	}
 	if err := writeAll(ctx, tmp, o, master, &cert); err != nil {
 		return Certificate{}, err
@@ -235,7 +237,9 @@ func prove(ctx context.Context, dir string, master *model.Weights, newSampler fu
 	if cert.Lacks, err = complete(dir, master.Config); err != nil {
 		return err
 	}
+	tolerance := cert.Forward.Tolerance
 	cert.Tokenizer, cert.Forward, err = tryModel(ctx, dir, back, newSampler)
+	cert.Forward.Tolerance = tolerance
 	return err
 }
 

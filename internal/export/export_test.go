@@ -377,3 +377,47 @@ func TestExport_errorsLeaveNothing(t *testing.T) {
 		t.Errorf("cancelled: %v", err)
 	}
 }
+
+// shifted is an engine whose log-probabilities are all off by the same distance.
+type shifted struct {
+	engine.Sampler
+	by float32
+}
+
+func (s shifted) Score(ctx context.Context, tokens []int32) ([]float32, error) {
+	lp, err := s.Sampler.Score(ctx, tokens)
+	for i := range lp {
+		lp[i] += s.by
+	}
+	return lp, err
+}
+
+// Another engine may be as far away as the arithmetic of the certifying one says, and no farther, whatever the certificate says.
+func TestVerify_toleranceOfTheArithmetic(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ certified, near, far float64 }{
+		{0, 0.9 * engine.FP32Distance, 1.1 * engine.FP32Distance},
+		{engine.FP32Distance, 0.9 * engine.FP32Distance, 1.1 * engine.FP32Distance},
+		{engine.BF16Distance, 0.9 * engine.BF16Distance, 1.1 * engine.BF16Distance},
+		{100, 0.9 * engine.BF16Distance, 1.1 * engine.BF16Distance},
+	} {
+		f := newFixture(t)
+		f.options.Tolerance = tt.certified
+		f.export(t)
+		for _, sign := range []float64{1, -1} {
+			verify := func(by float64) error {
+				_, err := export.Verify(t.Context(), f.options.Out, func(c model.Config) (engine.Sampler, error) {
+					s, err := ref.NewSampler(c)
+					return shifted{s, float32(sign * by)}, err
+				})
+				return err
+			}
+			if err := verify(tt.near); err != nil {
+				t.Errorf("certified with %v, an engine that is %v away: %v", tt.certified, sign*tt.near, err)
+			}
+			if err := verify(tt.far); !fault.Is(err, fault.Corrupt) || !strings.Contains(err.Error(), "nats are allowed") {
+				t.Errorf("certified with %v, an engine that is %v away: %v, want Corrupt", tt.certified, sign*tt.far, err)
+			}
+		}
+	}
+}

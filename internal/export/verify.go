@@ -22,10 +22,6 @@ import (
 // probeText is what the forward pass reads.
 const probeText = "Read two integers and print their sum.\n"
 
-// forwardTolerance is how far a log-probability may be from the certified one. Digests find every changed byte, so this only has to
-// tell a model that runs from one that does not; an engine that computes in BF16 differs from one in FP32 by about 0.01.
-const forwardTolerance = 0.05
-
 // Verify checks an export again from its files alone: the seal, every file's digest, every tensor's name, shape, finiteness
 // and digest, the index, the tokenizer and, where newSampler is not nil, the forward pass. A file that the certificate does not
 // name fails, since a loader might read it, except for the harmless ones that Extras lists.
@@ -82,8 +78,9 @@ func Verify(ctx context.Context, dir string, newSampler func(model.Config) (engi
 		return Certificate{}, fault.New(fault.Corrupt, op, "the tokenizer gives %v, certified are %v", fwd.Tokens, cert.Forward.Tokens)
 	}
 	for i, lp := range fwd.LogProbs {
-		if i >= len(cert.Forward.LogProbs) || !(math.Abs(float64(lp-cert.Forward.LogProbs[i])) <= forwardTolerance) {
-			return Certificate{}, fault.New(fault.Corrupt, op, "the forward pass gives %v, certified are %v", fwd.LogProbs, cert.Forward.LogProbs)
+		if i >= len(cert.Forward.LogProbs) || !(math.Abs(float64(lp-cert.Forward.LogProbs[i])) <= cert.Forward.allowed()) {
+			return Certificate{}, fault.New(fault.Corrupt, op, "the forward pass gives %v, certified are %v; %v nats are allowed between them",
+				fwd.LogProbs, cert.Forward.LogProbs, cert.Forward.allowed())
 		}
 	}
 	return cert, nil
