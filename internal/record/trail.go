@@ -10,6 +10,8 @@ import (
 type Trail struct {
 	batches map[int]string // digests
 	seals   map[int]string // of results
+	// unreadable are the steps of results whose seal is not known.
+	unreadable map[int]bool
 }
 
 // Batch takes the reference of the batch of a step as it was read.
@@ -20,8 +22,16 @@ func (t *Trail) Batch(step int, ref artifact.Ref) {
 	t.batches[step] = ref.Digest
 }
 
+// Unreadable takes the step of a result that is there and cannot be read, for a reader that goes on: what follows it is not to blame.
+func (t *Trail) Unreadable(step int) {
+	if t.unreadable == nil {
+		t.unreadable = map[int]bool{}
+	}
+	t.unreadable[step] = true
+}
+
 // Result checks the result that was read from the object name, whose seal is seal, or empty. Results come in the order of their steps, from the
-// first of the lineage on; batches that were not taken decide nothing. Errors: Corrupt.
+// first of the lineage on; batches that were not taken, and results that are Unreadable, decide nothing. Errors: Corrupt.
 func (t *Trail) Result(name string, step int, r Result, seal string) error {
 	const op = "record.Trail"
 	hint := "restore batches and results of the lineage from one copy of the store"
@@ -38,7 +48,7 @@ func (t *Trail) Result(name string, step int, r Result, seal string) error {
 			WithHint("%s", hint)
 	}
 	switch {
-	case r.Previous == "":
+	case r.Previous == "", t.unreadable[step-1]:
 	case !ok:
 		return fault.New(fault.Corrupt, op, "step %d: the result of step %d is gone, which %s follows", step, step-1, name).WithHint("%s", hint)
 	case ok && before != r.Previous:

@@ -168,17 +168,23 @@ func TestTrail_readsWhatOlderBuildsWrote(t *testing.T) {
 	}
 }
 
-// A reader that goes on hears of a result that is gone or was exchanged at the step itself or the one after it, and of no other.
+// A reader that goes on hears of a result that is gone or was exchanged at the step itself or the one after it, and of no other; of one that it could
+// not read, and said so, it hears nothing more.
 func TestTrail_blamesNoOtherStep(t *testing.T) {
 	t.Parallel()
-	for _, change := range []string{"gone", "of another run"} {
+	for _, change := range []string{"gone", "unreadable", "of another run"} {
 		for at := 1; at <= trailSteps; at++ {
 			s, l := trailed(t, 1)
-			if change == "gone" {
+			switch change {
+			case "gone":
 				if err := s.Remove(t.Context(), l.Result(at)); err != nil {
 					t.Fatal(err)
 				}
-			} else {
+			case "unreadable":
+				if _, err := s.Replace(t.Context(), l.Result(at), []byte("{")); err != nil {
+					t.Fatal(err)
+				}
+			default:
 				other, _ := trailed(t, 2)
 				data, _, err := other.Get(t.Context(), l.Result(at))
 				if err != nil {
@@ -201,11 +207,15 @@ func TestTrail_blamesNoOtherStep(t *testing.T) {
 				if fault.Is(err, fault.NotFound) {
 					continue
 				}
+				if fault.Is(err, fault.Corrupt) && change == "unreadable" && step == at {
+					trail.Unreadable(step)
+					continue
+				}
 				if err != nil {
 					t.Fatal(err)
 				}
 				err = trail.Result(ref.Name, step, r, seal)
-				wrong := step == at+1 || step == at && change != "gone"
+				wrong := change != "unreadable" && step == at+1 || step == at && change != "gone"
 				if wrong != fault.Is(err, fault.Corrupt) {
 					t.Errorf("the result of step %d is %s; step %d: %v", at, change, step, err)
 				}

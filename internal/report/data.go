@@ -1,6 +1,8 @@
 package report
 
 import (
+	"fmt"
+
 	"github.com/steadyrl/steady/internal/ledger"
 	"github.com/steadyrl/steady/internal/record"
 )
@@ -47,6 +49,8 @@ type Step struct {
 	WeightsDigest, StateDigest string
 	Trainer                    string
 	Replayed                   int
+	// Damaged says in a few words what is wrong with the step's result, which is then not used; empty: nothing, or there is none.
+	Damaged string
 }
 
 // Dataset is the funnel of the prepared data, in problems.
@@ -163,7 +167,7 @@ func (d *Data) trained() int {
 	return n
 }
 
-// lastResult returns the newest step with a result, nil without one.
+// lastResult returns the newest step with a result that can be used, nil without one. behind says if it is not the newest.
 func (d *Data) lastResult() *Step {
 	for i := len(d.Steps) - 1; i >= 0; i-- {
 		if d.Steps[i].Update != nil {
@@ -171,6 +175,31 @@ func (d *Data) lastResult() *Step {
 		}
 	}
 	return nil
+}
+
+// reached returns the newest step with a result, whether it can be used or not; 0 without one.
+func (d *Data) reached() int {
+	if s := d.newest(); s != nil {
+		return s.Step
+	}
+	return 0
+}
+
+func (d *Data) newest() *Step {
+	for i := len(d.Steps) - 1; i >= 0; i-- {
+		if s := &d.Steps[i]; s.Update != nil || s.Damaged != "" {
+			return s
+		}
+	}
+	return nil
+}
+
+// behind says that lastResult is not of the step that the run reached, and why; else it is empty.
+func (d *Data) behind() string {
+	if s := d.newest(); s != nil && s.Update == nil {
+		return fmt.Sprintf("the newest result, of step %s, %s", integer(s.Step), s.Damaged)
+	}
+	return ""
 }
 
 // recoveries are the kinds of events that tell of something overcome, and commands are those that tell what a person asked for; all others

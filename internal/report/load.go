@@ -44,8 +44,8 @@ func (ld *loader) get(name string, v any) (ref artifact.Ref, seal string, err er
 
 // Load reads everything that a lineage has left so far.
 //
-// A missing part is noted in Data.Missing. Errors: those of the store other than NotFound; Corrupt records of
-// optional parts are noted as missing with their error, so that a damaged run still has a report.
+// A missing part is noted in Data.Missing, and so are the damaged records of a part, whose others are read: a damaged run still has a
+// report. Errors: those of the store other than NotFound.
 func Load(ctx context.Context, s artifact.Store, l record.Layout) (*Data, error) {
 	ld := &loader{ctx: ctx, store: s, l: l, d: &Data{Layout: l}, sealed: map[int]record.Sealed{}}
 	if err := ld.load([]part{
@@ -100,7 +100,7 @@ func (ld *loader) load(parts []part) error {
 			return ld.ctx.Err()
 		case fault.Is(err, fault.NotFound):
 			ld.missing(p.name, p.absent)
-		case fault.Is(err, fault.Corrupt), fault.Is(err, fault.Invalid):
+		case isDamage(err):
 			ld.missing(p.name, err.Error())
 		default:
 			return err
@@ -111,6 +111,43 @@ func (ld *loader) load(parts []part) error {
 
 func (ld *loader) missing(part, why string) {
 	ld.d.Missing = append(ld.d.Missing, Missing{part, why})
+}
+
+// isDamage reports whether an error is about the content of a record.
+func isDamage(err error) bool { return fault.Is(err, fault.Corrupt) || fault.Is(err, fault.Invalid) }
+
+// damage gathers the damaged records of a part, of which the others are read.
+type damage struct{ errs []error }
+
+// took notes err if it is about the content of a record, and reports whether it is.
+func (x *damage) took(err error) bool {
+	if !isDamage(err) {
+		return false
+	}
+	x.errs = append(x.errs, err)
+	return true
+}
+
+// err names the damaged records, nil without one. seen is the number of the part's other records; with neither, the part is absent.
+func (x *damage) err(part string, seen int) error {
+	const most = 5
+	switch n := len(x.errs); {
+	case n == 0 && seen == 0:
+		return absent(part)
+	case n == 0:
+		return nil
+	case n == 1:
+		return x.errs[0]
+	default:
+		var texts []string
+		for _, err := range x.errs[:min(n, most)] {
+			texts = append(texts, err.Error())
+		}
+		if n > most {
+			texts = append(texts, fmt.Sprintf("and %s more", integer(n-most)))
+		}
+		return fault.New(fault.Corrupt, "", "%s damaged: %s", plural(n, "record is", "records are"), strings.Join(texts, "; "))
+	}
 }
 
 // absent is the error of a part without any record.
@@ -142,17 +179,17 @@ func (ld *loader) workers() error {
 	if err != nil {
 		return err
 	}
+	var bad damage
 	for _, name := range names {
 		var w record.Worker
-		if _, _, err := ld.get(name, &w); err != nil {
+		if _, _, err := ld.get(name, &w); bad.took(err) {
+			continue
+		} else if err != nil {
 			return err
 		}
 		ld.d.Workers = append(ld.d.Workers, w)
 	}
-	if len(names) == 0 {
-		return absent("worker")
-	}
-	return nil
+	return bad.err("worker", len(ld.d.Workers))
 }
 
 // base reads the digest of the weights of the first version.
@@ -194,12 +231,14 @@ func (ld *loader) config() error {
 	return nil
 }
 
-// numbered reads every DIR/NNNNNN.json of the lineage in the order of its number.
-func numbered[T any](ld *loader, dir string, use func(n int, v T, ref artifact.Ref, seal string) error) error {
+// numbered reads every DIR/NNNNNN.json of the lineage in the order of its number. A record that cannot be read, or that use
+// says is wrong (then read is true), goes to damaged, if that is not nil, and the next one is taken.
+func numbered[T any](ld *loader, dir string, use func(n int, v T, ref artifact.Ref, seal string) error, damaged func(n int, read bool)) error {
 	names, err := ld.store.List(ld.ctx, ld.l.Root()+dir+"/")
 	if err != nil {
 		return err
 	}
+	var bad damage
 	seen := 0
 	for _, name := range names {
 		n, err := strconv.Atoi(strings.TrimSuffix(path.Base(name), ".json"))
@@ -210,18 +249,22 @@ func numbered[T any](ld *loader, dir string, use func(n int, v T, ref artifact.R
 		ref, seal, err := ld.get(name, &v)
 		if fault.Is(err, fault.NotFound) {
 			continue // retention removed it in the meantime
-		} else if err != nil {
-			return err
 		}
-		if err := use(n, v, ref, seal); err != nil {
+		read := err == nil
+		if read {
+			err = use(n, v, ref, seal)
+		}
+		if bad.took(err) {
+			if damaged != nil {
+				damaged(n, read)
+			}
+			continue
+		} else if err != nil {
 			return err
 		}
 		seen++
 	}
-	if seen == 0 {
-		return absent(dir)
-	}
-	return nil
+	return bad.err(dir, seen)
 }
 
 // step returns the entry of a step, made if needed.
@@ -241,7 +284,7 @@ func (ld *loader) batches() error {
 		b.Plan.MicroBatches = nil
 		ld.sealed[n] = b
 		return nil
-	})
+	}, nil)
 }
 
 func (ld *loader) results() error {
@@ -253,6 +296,12 @@ func (ld *loader) results() error {
 		s.Update, s.WeightsDigest, s.StateDigest = &r.Metrics, r.WeightsDigest, r.StateDigest
 		s.Trainer, s.Replayed = r.Trainer, r.Replayed
 		return nil
+	}, func(n int, read bool) {
+		ld.trail.Unreadable(n)
+		s := ld.step(n)
+		if s.Damaged = "is damaged"; read {
+			s.Damaged = "does not fit the records before it"
+		}
 	})
 }
 
@@ -261,6 +310,7 @@ func (ld *loader) validations() error {
 	if err != nil {
 		return err
 	}
+	var bad damage
 	for _, name := range names {
 		// Records lie in the folder itself, the units of each validation one level below.
 		rest := strings.TrimPrefix(name, ld.l.Root()+"validation/")
@@ -268,7 +318,9 @@ func (ld *loader) validations() error {
 			continue
 		}
 		var v record.Validation
-		if _, _, err := ld.get(name, &v); err != nil {
+		if _, _, err := ld.get(name, &v); bad.took(err) {
+			continue
+		} else if err != nil {
 			return err
 		}
 		ld.d.Validations = append(ld.d.Validations, v)
@@ -276,10 +328,7 @@ func (ld *loader) validations() error {
 	slices.SortStableFunc(ld.d.Validations, func(a, b record.Validation) int {
 		return cmp.Or(cmp.Compare(order(a), order(b)), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Name, b.Name))
 	})
-	if len(ld.d.Validations) == 0 {
-		return absent("validation")
-	}
-	return nil
+	return bad.err("validation", len(ld.d.Validations))
 }
 
 // order puts the export's repeat last.
@@ -307,15 +356,21 @@ func (ld *loader) events() error {
 	if err != nil {
 		return err
 	}
+	var bad damage
 	for _, name := range names {
 		var e record.Event
-		if _, _, err := ld.get(name, &e); err != nil {
+		if _, _, err := ld.get(name, &e); bad.took(err) {
+			continue
+		} else if err != nil {
 			return err
 		}
 		ld.d.Events = append(ld.d.Events, e)
 	}
 	slices.SortStableFunc(ld.d.Events, func(a, b record.Event) int { return compareTimes(a.Time, b.Time) })
-	return nil
+	if len(bad.errs) == 0 {
+		return nil // a run without events is a good one
+	}
+	return bad.err("event", len(ld.d.Events))
 }
 
 // places lists what a person may want to open.

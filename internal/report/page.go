@@ -98,14 +98,14 @@ func subtitle(d *Data) string {
 // tiles are the headline.
 func tiles(d *Data) []tile {
 	out := []tile{devTile(d)}
-	steps := tile{Name: "Training steps", Value: "0"}
-	if s := d.lastResult(); s != nil {
-		steps.Value = integer(s.Step)
-	}
+	steps := tile{Name: "Training steps"}
+	steps.Value = integer(d.reached())
 	if d.Plan.Steps > 0 {
 		steps.Value += " of " + integer(d.Plan.Steps)
 	}
-	steps.Note = progress(d)
+	if steps.Note = progress(d); d.behind() != "" {
+		steps.Tone = "bad"
+	}
 	out = append(out, steps)
 	trained := tile{Name: "Trajectories trained", Value: integer(d.trained())}
 	if d.Ledger != nil {
@@ -117,21 +117,28 @@ func tiles(d *Data) []tile {
 	}
 	out = append(out, trained, faultTile(d), exportTile(d))
 	if s := d.lastResult(); s != nil && s.WeightsDigest != "" {
-		out = append(out, tile{Name: fmt.Sprintf("Weights of step %d", s.Step), Value: short(s.WeightsDigest), Note: "start of the SHA-256", Code: true})
+		t := tile{Name: fmt.Sprintf("Weights of step %d", s.Step), Value: short(s.WeightsDigest), Note: "start of the SHA-256", Code: true}
+		if why := d.behind(); why != "" {
+			t.Note, t.Tone = t.Note+"; "+why, "bad"
+		}
+		out = append(out, t)
 	}
 	return out
 }
 
-// progress says how far a run is.
+// progress says how far a run is, and whether its newest result is damaged.
 func progress(d *Data) string {
-	last := d.lastResult()
+	n, text := d.reached(), "training has not ended"
 	switch {
-	case d.Ledger != nil && d.Ledger.Ended && last != nil && last.Step == d.Plan.Steps:
-		return "training is complete"
+	case d.Ledger != nil && d.Ledger.Ended && n > 0 && n == d.Plan.Steps:
+		text = "training is complete"
 	case d.Ledger != nil && d.Ledger.Ended:
-		return "training has ended early"
+		text = "training has ended early"
 	}
-	return "training has not ended"
+	if why := d.behind(); why != "" {
+		text += "; " + why
+	}
+	return text
 }
 
 func devTile(d *Data) tile {
@@ -216,6 +223,9 @@ func runProps(d *Data) []prop {
 	}
 	if len(d.Lineages) > 1 {
 		props = append(props, prop{"Lineages of the run", strings.Join(d.Lineages, ", ")})
+	}
+	if why := d.behind(); why != "" {
+		props = append(props, prop{fmt.Sprintf("Result of step %d", d.reached()), why})
 	}
 	if s := d.lastResult(); s != nil {
 		props = append(props,

@@ -421,3 +421,125 @@ func TestSummary_goldenTable(t *testing.T) {
 		t.Errorf("summary of nothing: %s", s)
 	}
 }
+
+// Whichever results are damaged, and however: each shown digest is that of the step beside it, the damaged ones are named, and if the newest is one of
+// them, summary and page say so.
+func TestLoad_damagedResultsHideNoOther(t *testing.T) {
+	t.Parallel()
+	const steps = 4
+	for what, damage := range map[string]func(y *synthetic, step int){
+		"half a file": func(y *synthetic, step int) { y.replace(y.l.Result(step), []byte("{")) },
+		"empty":       func(y *synthetic, step int) { y.replace(y.l.Result(step), nil) },
+		"changed":     func(y *synthetic, step int) { recordtest.ChangeNumber(y.t, y.store, y.l.Result(step)) },
+		"of another step": func(y *synthetic, step int) {
+			data, _, err := y.store.Get(y.t.Context(), y.l.Result(step%steps+1))
+			if err != nil {
+				y.t.Fatal(err)
+			}
+			y.replace(y.l.Result(step), data)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			y := newSynthetic(t, steps, 2)
+			y.write()
+			good := map[int][]byte{}
+			for step := 1; step <= steps; step++ {
+				data, _, err := y.store.Get(t.Context(), y.l.Result(step))
+				if err != nil {
+					t.Fatal(err)
+				}
+				good[step] = bytes.Clone(data)
+			}
+			for set := range 1 << steps {
+				for step, data := range good {
+					y.replace(y.l.Result(step), data)
+				}
+				last := 0 // that can be used
+				for step := 1; step <= steps; step++ {
+					if set>>(step-1)&1 == 0 {
+						last = step
+					}
+				}
+				for step := 1; step <= steps; step++ {
+					if set>>(step-1)&1 == 1 {
+						damage(y, step)
+					}
+				}
+				if what == "of another step" && set&(set-1) != 0 {
+					continue // one that was copied before would be copied again
+				}
+				d := load(t, y)
+				summary, page, missing := report.Summary(d), string(render(t, d)), fmt.Sprint(d.Missing)
+				for step := 1; step <= steps; step++ {
+					bad := set>>(step-1)&1 == 1
+					if (d.Steps[step-1].Update == nil) != bad || strings.Contains(missing, y.l.Result(step)) != bad {
+						t.Errorf("set %b, step %d: %+v, missing %s", set, step, d.Steps[step-1], missing)
+					}
+				}
+				for step := 1; step <= steps; step++ {
+					line := fmt.Sprintf("weights of step %d    %s\n", step, digest("weights", step))
+					if strings.Contains(summary, line) != (step == last) || strings.Contains(page, fmt.Sprintf("<dt>Trainer state of step %d</dt>", step)) != (step == last) {
+						t.Errorf("set %b: the digests are to be those of step %d:\n%s", set, last, summary)
+					}
+				}
+				newest := fmt.Sprintf("the newest result, of step %d, ", steps)
+				if strings.Contains(summary, newest) != (last != steps) || strings.Contains(page, newest) != (last != steps) {
+					t.Errorf("set %b: %q is said wrongly:\n%s", set, newest, summary)
+				}
+				if !strings.Contains(summary, "training steps       4 of 4; training is complete") {
+					t.Errorf("set %b: wrong steps:\n%s", set, summary)
+				}
+			}
+		})
+	}
+}
+
+// One damaged record of any part does not take the others of its part away.
+func TestLoad_damagedRecordHidesNoOther(t *testing.T) {
+	t.Parallel()
+	y := newSynthetic(t, 4, 1)
+	y.write()
+	whole := load(t, y)
+	names, err := y.store.List(t.Context(), y.l.Root())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tried := map[string]int{}
+	for _, name := range names {
+		kind := path.Base(path.Dir(name))
+		count := map[string]func(d *report.Data) int{
+			"batches":    func(d *report.Data) int { return have(d, func(s report.Step) bool { return s.Batch != nil }) },
+			"results":    func(d *report.Data) int { return have(d, func(s report.Step) bool { return s.Update != nil }) },
+			"validation": func(d *report.Data) int { return len(d.Validations) },
+			"events":     func(d *report.Data) int { return len(d.Events) },
+			"workers":    func(d *report.Data) int { return len(d.Workers) },
+		}[kind]
+		if count == nil || !strings.HasSuffix(name, ".json") {
+			continue
+		}
+		data, _, err := y.store.Get(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		y.replace(name, []byte("{"))
+		d := load(t, y)
+		if count(d) != count(whole)-1 || !strings.Contains(fmt.Sprint(d.Missing), name) {
+			t.Errorf("%s: %d of %d are left, missing %v", name, count(d), count(whole), d.Missing)
+		}
+		tried[kind]++
+		y.replace(name, data)
+	}
+	if tried["batches"] != 4 || tried["results"] != 4 || tried["validation"] < 5 || tried["events"] < 2 || tried["workers"] < 1 {
+		t.Errorf("tried %v", tried)
+	}
+}
+
+func have(d *report.Data, is func(report.Step) bool) (n int) {
+	for _, s := range d.Steps {
+		if is(s) {
+			n++
+		}
+	}
+	return n
+}

@@ -8,7 +8,7 @@ import (
 )
 
 // Summary is the outcome of the run as plain text for a terminal: the table of validations, the trained
-// trajectories, the digest, the export's verdict and where things are. It ends with a line break.
+// trajectories, the export's verdict, the digest of the newest result that can be used with its step, what is missing and where things are. It ends with a line break.
 func Summary(d *Data) string {
 	var b strings.Builder
 	b.WriteString(summaryTable(d.Validations))
@@ -19,10 +19,7 @@ func Summary(d *Data) string {
 		b.WriteString("\n" + g + "\n")
 	}
 	b.WriteByte('\n')
-	steps := "0"
-	if s := d.lastResult(); s != nil {
-		steps = integer(s.Step)
-	}
+	steps := integer(d.reached())
 	if d.Plan.Steps > 0 {
 		steps += " of " + integer(d.Plan.Steps)
 	}
@@ -42,7 +39,7 @@ func Summary(d *Data) string {
 	line("faults", "%s, %s", integer(failures), plural(recovered, "recovery", "recoveries"))
 	line("export", "%s", strings.ToLower(exportTile(d).Value))
 	if s := d.lastResult(); s != nil {
-		line("weights digest", "%s", s.WeightsDigest)
+		line(fmt.Sprintf("weights of step %d", s.Step), "%s", s.WeightsDigest)
 	}
 	for _, m := range d.Missing {
 		line("missing", "%s: %s", m.Part, m.Why)

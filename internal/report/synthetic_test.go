@@ -57,6 +57,14 @@ func (y *synthetic) put(name string, data []byte) artifact.Ref {
 	return ref
 }
 
+// replace puts other bytes in the place of a record.
+func (y *synthetic) replace(name string, data []byte) {
+	y.t.Helper()
+	if _, err := y.store.Replace(y.t.Context(), name, data); err != nil {
+		y.t.Fatal(err)
+	}
+}
+
 // noise is a number in [-1, 1) for a step and a name.
 func noise(step int, name string) float64 {
 	return 2*rng.New(1, rng.Data, name).Uniform(uint64(step)) - 1
