@@ -181,12 +181,7 @@ func (assets) Excluded(name string) (map[string]bool, error) {
 			WithHint("give a JSON Lines file of identities, or leave it empty for no exclusion")
 	}
 	defer f.Close()
-	set, err := dataset.ReadExcluded(f)
-	if err != nil {
-		return nil, fault.New(fault.Invalid, "workers.assets", "data.exclude: %s: %w", name, err).
-			WithHint(`give a JSON Lines file of identities, for example {"platform": "atcoder:abc387_f"}`)
-	}
-	return set, nil
+	return dataset.ReadExcluded(f, "data.exclude: "+name)
 }
 
 // openFile opens a file for reading, and refuses a directory, which opens too.

@@ -241,9 +241,9 @@ func TestCheckInputs_namesEveryFileThatIsMissing(t *testing.T) {
 		"half a model":                 {half, []string{list}, "", []string{"model.path", "tokenizer.json"}},
 		"directories":                  {config.Bundled, []string{dir}, dir, []string{"data.shards", "data.exclude", "is a directory"}},
 		"a file for a model":           {list, []string{list}, "", []string{"model.path"}},
-		"exclusions cut in the middle": {config.Bundled, []string{list}, write("cut.jsonl", `{"platform": "a:b"}`+"\n"+`{"platf`), []string{"data.exclude", "cut.jsonl", "entry 2"}},
-		"exclusions with a stray end":  {config.Bundled, []string{list}, write("end.jsonl", `{"platform": "a:b"}`+"\n]\n"), []string{"data.exclude", "entry 2"}},
-		"exclusions of another form":   {config.Bundled, []string{list}, write("other.jsonl", `{"platfrom": "a:b"}`), []string{"data.exclude", "entry 1"}},
+		"exclusions cut in the middle": {config.Bundled, []string{list}, write("cut.jsonl", `{"platform": "a:b"}`+"\n"+`{"platf`), []string{"data.exclude", "cut.jsonl", "line 2"}},
+		"exclusions with a stray end":  {config.Bundled, []string{list}, write("end.jsonl", `{"platform": "a:b"}`+"\n]\n"), []string{"data.exclude", "line 2"}},
+		"exclusions of another form":   {config.Bundled, []string{list}, write("other.jsonl", `{"platfrom": "a:b"}`), []string{"data.exclude", "line 1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

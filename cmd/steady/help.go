@@ -166,7 +166,7 @@ solutions may be missing or empty: steady eval needs none, a run does. Optional,
 
 Reads: --in. Writes: --out, whole or not at all; the same lines give the same bytes.
 
-Exit status: 0 written, 2 a mistake in the file (all are listed with line and field) or a place that cannot be written.`
+Exit status: 0 written, 2 a mistake in the file (bad lines are listed with their fields, the first 20 of them, and counted) or a place that cannot be written.`
 }
 
 // Help is shown by --help, below the first line.

@@ -24,6 +24,7 @@ func TestMistakes_sayWhatWhereAndWhatToDo(t *testing.T) {
 	b.write("empty/config.json", "{}")
 	b.write("cases.jsonl", `{"id": 1}`)
 	b.write("own.jsonl", `{"id": "a", "statement": "x", "tests": []}`)
+	b.write("bad.jsonl", "not JSON\n{}\n{\"id\": \"a\"}")
 	b.write("run.yaml", "run:\n  stepz: 3\n")
 	busy, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -62,6 +63,8 @@ func TestMistakes_sayWhatWhereAndWhatToDo(t *testing.T) {
 		{"a file that is not there", "judge --cases=DIR/none.jsonl", 2, "none.jsonl", "steady judge --help"},
 		{"a file with mistakes", "judge --cases=DIR/cases.jsonl", 2, "DIR/cases.jsonl line 1", `a line is {"id"`},
 		{"own problems with mistakes", "dataset convert --in=DIR/own.jsonl --out=DIR/own.parquet", 2, `DIR/own.jsonl: line 1: field "tests" is empty`, "docs/your-own.md"},
+		{"own problems with a line that is no JSON", "dataset convert --in=DIR/bad.jsonl --out=DIR/own.parquet", 2, `DIR/bad.jsonl: line 3: field "statement" is missing; field "tests" is missing`, "docs/your-own.md"},
+		{"excluded problems with mistakes", "dataset prepare --shards=DIR/file --tokenizer=" + model + " --exclude=DIR/bad.jsonl --out=DIR/s", 2, `--exclude: DIR/bad.jsonl: line 3: field "id" is not known`, `{"platform": "atcoder`},
 		{"own problems under a wrong name", "dataset convert --in=DIR/own.jsonl --out=DIR/own.json", 2, "does not end in .parquet", "problems.parquet"},
 		{"own problems that are not there", "dataset problems --format=jsonl DIR/none.jsonl", 2, "DIR/none.jsonl", "JSON Lines"},
 		{"a shard that is none", "dataset prepare --shards=DIR/none --tokenizer=" + model + " --out=DIR/s", 2, "DIR/none", "schema of BAAI/TACO"},

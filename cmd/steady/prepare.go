@@ -121,9 +121,8 @@ func (c *datasetPrepareCmd) excluded(ctx context.Context, s *streams) (map[strin
 			return nil, fault.New(fault.Invalid, "", "--exclude: %w", err).WithHint("give a JSON Lines file of identities, or leave it out")
 		}
 		defer f.Close() //nolint:errcheck // only read
-		if set, err = dataset.ReadExcluded(f); err != nil {
-			return nil, fault.New(fault.Invalid, "", "--exclude: %s: %w", c.Exclude, err).
-				WithHint(`give a JSON Lines file of identities, for example {"platform": "atcoder:abc387_f"}`)
+		if set, err = dataset.ReadExcluded(f, "--exclude: "+c.Exclude); err != nil {
+			return nil, err
 		}
 	}
 	if c.LCB == "" {

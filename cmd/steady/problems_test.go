@@ -80,3 +80,52 @@ func TestDatasetProblems_formats(t *testing.T) {
 		}
 	}
 }
+
+// A file with any bad line writes nothing: the output keeps what it had, and is not made.
+func TestDatasetConvert_isAllOrNothing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	good := `{"id": "%", "statement": "x", "tests": [{"input": "", "output": ""}]}` + "\n"
+	in, out := filepath.Join(dir, "in.jsonl"), filepath.Join(dir, "out.parquet")
+	convert := func(text string) int {
+		t.Helper()
+		if err := os.WriteFile(in, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var stdout, stderr bytes.Buffer
+		return run([]string{"dataset", "convert", "--in", in, "--out", out}, &stdout, &stderr)
+	}
+	const lines = 4
+	file := func(bad int) string { // the number of the bad line, 0 for none
+		var b strings.Builder
+		for n := 1; n <= lines; n++ {
+			if line := strings.ReplaceAll(good, "%", string(rune('a'+n))); n == bad {
+				b.WriteString(line[1:])
+			} else {
+				b.WriteString(line)
+			}
+		}
+		return b.String()
+	}
+	for bad := 1; bad <= lines; bad++ {
+		if code := convert(file(bad)); code != exitUsage {
+			t.Errorf("bad line %d: status %d", bad, code)
+		}
+		if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+			t.Errorf("bad line %d left %v, %v", bad, entries, err)
+		}
+	}
+	if code := convert(file(0)); code != exitDone {
+		t.Fatalf("good lines: status %d", code)
+	}
+	want, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for bad := 1; bad <= lines; bad++ {
+		convert(file(bad))
+		if got, err := os.ReadFile(out); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("bad line %d changed the output, %v", bad, err)
+		}
+	}
+}

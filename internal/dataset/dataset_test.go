@@ -588,7 +588,7 @@ func TestFinish_identity(t *testing.T) {
 	for i, tt := range tests {
 		rows[i] = tt.row
 	}
-	excluded, err := ReadExcluded(strings.NewReader("{\"platform\":\"atcoder:abc387_f\"}\n{\"text\":\"nowhere\"}\n"))
+	excluded, err := ReadExcluded(strings.NewReader("{\"platform\":\"atcoder:abc387_f\"}\n{\"text\":\"nowhere\"}\n"), "exclusions")
 	if err != nil {
 		t.Fatal(err)
 	}

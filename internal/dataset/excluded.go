@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"github.com/steadyrl/steady/internal/fault"
+	"github.com/steadyrl/steady/internal/jsonl"
 )
 
 // Exclusion is an entry of a list of excluded problems.
@@ -25,22 +26,46 @@ func Exclude(set map[string]bool, e Exclusion) bool {
 	return found
 }
 
-// ReadExcluded reads a list of excluded problems, JSON lines of Exclusion: {"platform": "atcoder:abc387_f"}, {"url": address} or
-// {"text": statement}. Errors: Invalid (not such lines, an entry without an identity), and those of r.
-func ReadExcluded(r io.Reader) (map[string]bool, error) {
+const excludedHint = `a line is {"platform": "atcoder:abc387_f"}, {"url": "https://..."} or {"text": "..."}, or has several of them`
+
+// ReadExcluded reads a list of excluded problems, JSON Lines of Exclusion: {"platform": "atcoder:abc387_f"}, {"url": address} or {"text": statement}. A key
+// may be null, blank lines are passed over, and there may be none at all; name is for messages. Errors: Invalid (not such lines, other keys, an entry
+// without an identity), with line and field for each bad line up to 20; also where r fails.
+func ReadExcluded(r io.Reader, name string) (map[string]bool, error) {
 	out := map[string]bool{}
-	dec := json.NewDecoder(r)
-	for n := 1; ; n++ {
-		var e Exclusion
-		err := dec.Decode(&e)
-		if errors.Is(err, io.EOF) {
-			return out, nil
+	told, all := jsonl.Told{Name: name}, 0
+	err := jsonl.Lines(r, func(n int, line json.RawMessage, broken error) error {
+		all = n
+		switch {
+		case errors.Is(broken, jsonl.ErrBlank):
+			return nil
+		case broken != nil:
+			told.Add(n, broken)
+			return nil
 		}
-		if err != nil {
-			return nil, fault.New(fault.Invalid, "dataset.ReadExcluded", "entry %d: %w", n, err)
+		f, wrong := jsonl.AllFields("", line, "platform?", "url?", "text?")
+		text := func(name string) string {
+			raw := f[name]
+			if k := jsonl.Kind(raw); k == jsonl.Missing || k == jsonl.Null {
+				return ""
+			}
+			s, err := jsonl.Text(name, raw)
+			if err != nil {
+				wrong = append(wrong, err)
+			}
+			return s
 		}
-		if !Exclude(out, e) {
-			return nil, fault.New(fault.Invalid, "dataset.ReadExcluded", "entry %d has neither platform nor url nor text", n)
+		if e := (Exclusion{Platform: text("platform"), URL: text("url"), Text: text("text")}); !Exclude(out, e) && len(wrong) == 0 {
+			wrong = append(wrong, errors.New("has neither platform nor url nor text"))
 		}
+		told.Add(n, wrong...)
+		return nil
+	})
+	if err != nil && !errors.Is(err, jsonl.ErrEmpty) {
+		return nil, fault.New(fault.Invalid, "", "%s: %w", name, err).WithHint("give a file that can be read")
 	}
+	if err := told.Err(all); err != nil {
+		return nil, err.WithHint("%s", excludedHint)
+	}
+	return out, nil
 }

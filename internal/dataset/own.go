@@ -27,59 +27,51 @@ type OwnProblem struct {
 	Title, Source, URL, Difficulty, Date string
 }
 
-const (
-	ownHint     = `a line is {"id": "sum", "statement": "...", "tests": [{"input": "1 2\n", "output": "3\n"}], "solutions": ["..."]}; docs/your-own.md has the rules`
-	mostOwnTold = 20 // mistakes of a file that are told; the others are counted
-)
+const ownHint = `a line is {"id": "sum", "statement": "...", "tests": [{"input": "1 2\n", "output": "3\n"}], "solutions": ["..."]}; docs/your-own.md has the rules`
 
 // ReadOwn reads JSON Lines, one problem a line. Needed are id, statement and tests, one test at least; known beside them are solutions, title, source, url,
 // difficulty and date. Any other key, a key twice, an id twice, and a text that is blank or no text are mistakes.
 //
-// Errors: Invalid, with name, line, field and what is wanted for each mistake, up to 20 of them. A line that is no JSON is the last one that is looked at.
+// Errors: Invalid, with name, line, and for each mistake field and what is wanted, up to 20 bad lines and 5 mistakes of each; the others are counted. Every
+// line is looked at.
 func ReadOwn(r io.Reader, name string) ([]OwnProblem, error) {
 	var out []OwnProblem
-	var told []error
-	mistakes := 0
-	tell := func(err error) {
-		if mistakes++; mistakes <= mostOwnTold {
-			told = append(told, err)
-		}
-	}
+	told, all := jsonl.Told{Name: name}, 0
 	lineOf := map[string]int{}
-	err := jsonl.Each(r, func(n int, line json.RawMessage) error {
-		p, err := parseOwn(line)
-		if err == nil && lineOf[p.ID] > 0 {
-			err = jsonl.Bad("id", "%q is that of line %d too", p.ID, lineOf[p.ID])
-		}
-		if err != nil {
-			tell(fmt.Errorf("%s: line %d: %w", name, n, err))
+	err := jsonl.Lines(r, func(n int, line json.RawMessage, broken error) error {
+		all = n
+		if broken != nil {
+			told.Add(n, broken)
 			return nil
 		}
-		lineOf[p.ID] = n
-		out = append(out, p)
+		p, wrong := parseOwn(line)
+		switch first := lineOf[p.ID]; {
+		case p.ID == "":
+		case first > 0:
+			wrong = append(wrong, jsonl.Bad("id", "%s is that of line %d too", jsonl.Short(p.ID), first))
+		default:
+			lineOf[p.ID] = n
+		}
+		if told.Add(n, wrong...); len(wrong) == 0 {
+			out = append(out, p)
+		}
 		return nil
 	})
-	if err != nil {
-		if !fault.Is(err, fault.Invalid) { // the file could not be read
-			return nil, fault.New(fault.Invalid, "", "%s: %w", name, err).WithHint("give a file that can be read")
-		}
-		tell(fmt.Errorf("%s: %w", name, err))
+	switch {
+	case errors.Is(err, jsonl.ErrEmpty):
+		return nil, fault.New(fault.Invalid, "", "%s: %w", name, err).WithHint("%s", ownHint)
+	case err != nil: // the file could not be read
+		return nil, fault.New(fault.Invalid, "", "%s: %w", name, err).WithHint("give a file that can be read")
 	}
-	if more := mistakes - len(told); more > 0 {
-		told = append(told, fmt.Errorf("%s: %d more mistakes like these", name, more))
-	}
-	if len(told) > 0 {
-		return nil, fault.New(fault.Invalid, "", "%w", errors.Join(told...)).WithHint("%s", ownHint)
+	if err := told.Err(all); err != nil {
+		return nil, err.WithHint("%s", ownHint)
 	}
 	return out, nil
 }
 
-// parseOwn reads a line. Errors: Invalid, naming the field.
-func parseOwn(line json.RawMessage) (p OwnProblem, err error) {
-	f, err := jsonl.Fields("", line, "id", "statement", "tests", "solutions?", "title?", "source?", "url?", "difficulty?", "date?")
-	if err != nil {
-		return p, err
-	}
+// parseOwn reads a line and returns everything that is wrong with it, each naming its field. The id is empty if it is wrong.
+func parseOwn(line json.RawMessage) (p OwnProblem, wrong []error) {
+	f, wrong := jsonl.AllFields("", line, "id", "statement", "tests", "solutions?", "title?", "source?", "url?", "difficulty?", "date?")
 	for _, t := range []struct {
 		name   string
 		to     *string
@@ -97,63 +89,73 @@ func parseOwn(line json.RawMessage) (p OwnProblem, err error) {
 		if !there {
 			continue
 		}
-		if *t.to, err = jsonl.Text(t.name, raw); err != nil {
-			return p, err
+		text, err := jsonl.Text(t.name, raw)
+		if why := badText(text); err == nil && why != "" && (t.needed || text != "") {
+			err = jsonl.Bad(t.name, "cannot be used: %s", why)
 		}
-		if why := badText(*t.to); why != "" && (t.needed || *t.to != "") {
-			return p, jsonl.Bad(t.name, "cannot be used: %s", why)
+		if err != nil {
+			wrong = append(wrong, err)
+			continue
 		}
+		*t.to = text
 	}
-	if p.Tests, err = ownTests(f["tests"]); err != nil {
-		return p, err
+	if raw, there := f["tests"]; there {
+		tests, bad := ownTests(raw)
+		p.Tests, wrong = tests, append(wrong, bad...)
 	}
 	if raw, there := f["solutions"]; there {
-		p.Solutions, err = ownSolutions(raw)
+		solutions, bad := ownSolutions(raw)
+		p.Solutions, wrong = solutions, append(wrong, bad...)
 	}
-	return p, err
+	return p, wrong
 }
 
-func ownTests(raw json.RawMessage) ([]judge.Test, error) {
+func ownTests(raw json.RawMessage) (tests []judge.Test, wrong []error) {
 	list, err := jsonl.Elements("tests", raw)
+	if err == nil && len(list) == 0 {
+		err = jsonl.Bad("tests", "is empty, want at least one test")
+	}
 	if err != nil {
-		return nil, err
+		return nil, []error{err}
 	}
-	if len(list) == 0 {
-		return nil, jsonl.Bad("tests", "is empty, want at least one test")
-	}
-	tests := make([]judge.Test, len(list))
+	tests = make([]judge.Test, len(list))
 	for i, item := range list {
 		at := fmt.Sprintf("tests[%d]", i)
-		f, err := jsonl.Fields(at, item, "input", "output")
-		if err != nil {
-			return nil, err
+		f, bad := jsonl.AllFields(at, item, "input", "output")
+		wrong = append(wrong, bad...)
+		text := func(name string) string {
+			raw, there := f[name]
+			if !there {
+				return "" // told above
+			}
+			s, err := jsonl.Text(at+"."+name, raw)
+			if err != nil {
+				wrong = append(wrong, err)
+			}
+			return s
 		}
-		if tests[i].Input, err = jsonl.Text(at+".input", f["input"]); err != nil {
-			return nil, err
-		}
-		if tests[i].Output, err = jsonl.Text(at+".output", f["output"]); err != nil {
-			return nil, err
-		}
+		tests[i] = judge.Test{Input: text("input"), Output: text("output")}
 	}
-	return tests, nil
+	return tests, wrong
 }
 
-func ownSolutions(raw json.RawMessage) ([]string, error) {
+func ownSolutions(raw json.RawMessage) (out []string, wrong []error) {
 	list, err := jsonl.Elements("solutions", raw)
 	if err != nil {
-		return nil, err
+		return nil, []error{err}
 	}
-	out := make([]string, len(list))
+	out = make([]string, len(list))
 	for i, item := range list {
 		at := fmt.Sprintf("solutions[%d]", i)
-		if out[i], err = jsonl.Text(at, item); err != nil {
-			return nil, err
+		out[i], err = jsonl.Text(at, item)
+		if why := badText(out[i]); err == nil && why != "" {
+			err = jsonl.Bad(at, "cannot be used: %s", why)
 		}
-		if why := badText(out[i]); why != "" {
-			return nil, jsonl.Bad(at, "cannot be used: %s", why)
+		if err != nil {
+			wrong = append(wrong, err)
 		}
 	}
-	return out, nil
+	return out, wrong
 }
 
 // row is the problem in the schema of BAAI/TACO. A problem without a title has its id there, so that it is found again.
@@ -217,7 +219,7 @@ func OpenOwn(ctx context.Context, paths []string) (EvalSet, error) {
 		}
 		for _, p := range list {
 			if other, twice := fileOf[p.ID]; twice {
-				return nil, fault.New(fault.Invalid, "", "%s: the id %q is in %s too", path, p.ID, other).WithHint("give each problem an id of its own")
+				return nil, fault.New(fault.Invalid, "", "%s: the id %s is in %s too", path, jsonl.Short(p.ID), other).WithHint("give each problem an id of its own")
 			}
 			fileOf[p.ID] = path
 		}

@@ -5,12 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	"github.com/steadyrl/steady/internal/dataset"
 	"github.com/steadyrl/steady/internal/fault"
@@ -83,15 +87,90 @@ func TestReadOwn_refusesEachMistakeByName(t *testing.T) {
 	}
 }
 
-func TestReadOwn_tellsAllMistakesUpToALimit(t *testing.T) {
+// Whatever is wrong with whichever lines, what is no JSON at all included: every bad line is told once, with all of its mistakes, up to a limit of lines
+// and one of mistakes in a line, and no good one is.
+func TestReadOwn_tellsEveryBadLineUpToALimit(t *testing.T) {
+	t.Parallel()
+	type part struct{ text, wrong string } // fields of a line, and what must be said of them
+	parts := [][]part{
+		{{`"statement": "x"`, ""}, {`"statement": 7`, `"statement" is a number`}, {`"title": "t"`, `"statement" is missing`}, {`"statement": " "`, `"statement" cannot be used`}},
+		{{`"tests": [{"input": "", "output": ""}]`, ""}, {`"tests": []`, `"tests" is empty`}, {`"source": "s"`, `"tests" is missing`}, {`"tests": [{"input": "", "output": 1}]`, `"tests[0].output" is a number`}},
+		{{`"solutions": []`, ""}, {`"solutions": ["p", ""]`, `"solutions[1]" cannot be used`}, {`"solution": []`, `"solution" is not known; known are id, statement,`}},
+		{{`"url": ""`, ""}, {`"url": null`, `"url" is null`}, {`"url": "u", "url": "u"`, `"url" is there twice`}},
+	}
+	broken := []part{{`{`, "it is not JSON"}, {"", "it is blank"}, {"{\"id\": \"\xff\"}", "it is not UTF-8"}, {`[]`, "want an object"}, {`{} {}`, "it is not JSON"}}
+	rapid.Check(t, func(rt *rapid.T) {
+		var file strings.Builder
+		wrong := map[int][]string{}
+		lines := rapid.IntRange(1, 60).Draw(rt, "lines")
+		for n := 1; n <= lines; n++ {
+			if rapid.IntRange(0, 5).Draw(rt, "broken") == 0 {
+				p := rapid.SampledFrom(broken).Draw(rt, "line")
+				file.WriteString(p.text + "\n")
+				wrong[n] = append(wrong[n], p.wrong)
+				continue
+			}
+			id := fmt.Sprint(n)
+			if n > 1 && wrong[n-1] == nil && rapid.IntRange(0, 9).Draw(rt, "twice") == 0 {
+				id = fmt.Sprint(n - 1)
+			}
+			text := []string{fmt.Sprintf(`"id": "%s"`, id)}
+			for _, choice := range parts {
+				p := choice[max(0, rapid.IntRange(-4, len(choice)-1).Draw(rt, "part"))]
+				if text = append(text, p.text); p.wrong != "" {
+					wrong[n] = append(wrong[n], p.wrong)
+				}
+			}
+			if id != fmt.Sprint(n) {
+				wrong[n] = append(wrong[n], fmt.Sprintf(`"id" "%s" is that of line %s too`, id, id))
+			}
+			file.WriteString("{" + strings.Join(text, ", ") + "}\n")
+		}
+		problems, err := dataset.ReadOwn(strings.NewReader(file.String()), "f")
+		if len(wrong) == 0 {
+			if err != nil || len(problems) != lines {
+				rt.Fatalf("%d problems of %d good lines: %v", len(problems), lines, err)
+			}
+			return
+		}
+		if !fault.Is(err, fault.Invalid) || problems != nil || fault.HintOf(err) == "" {
+			rt.Fatalf("%d problems, %v, want Invalid with a hint", len(problems), err)
+		}
+		told := strings.Split(err.Error(), "\n")
+		for i, n := range slices.Sorted(maps.Keys(wrong)) {
+			if i == 20 {
+				if want := fmt.Sprintf("f: %d of %d lines have mistakes, the first 20 are told", len(wrong), lines); told[i] != want {
+					rt.Errorf("the last line is %q, want %q", told[i], want)
+				}
+				break
+			}
+			for _, w := range wrong[n] {
+				if !strings.HasPrefix(told[i], fmt.Sprintf("f: line %d: ", n)) || !strings.Contains(told[i], w) {
+					rt.Errorf("line %d is told as %q, want %q", n, told[i], w)
+				}
+			}
+			if got := strings.Count(told[i], "; ") - strings.Count(told[i], "; known are"); got != len(wrong[n])-1 {
+				rt.Errorf("line %d with %q is told as %q", n, wrong[n], told[i])
+			}
+		}
+		if want := min(len(wrong), 21); len(told) != want {
+			rt.Errorf("%d lines of text, want %d", len(told), want)
+		}
+	})
+}
+
+// A line with very many mistakes, or with very long names, does not push the others out.
+func TestReadOwn_boundsWhatIsToldOfALine(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
-	for i := range 23 {
-		fmt.Fprintf(&b, `{"id": "%d"}`+"\n", i)
+	b.WriteString(`{"id": "a", "statement": "x", "tests": [{"input": "", "output": ""}]`)
+	for i := range 30 {
+		fmt.Fprintf(&b, `, "%s%d": 1`, strings.Repeat("k", 1<<12), i)
 	}
+	fmt.Fprintf(&b, "}\n"+`{"id": "%[1]s", "statement": "x", "tests": [{"input": "", "output": ""}]}`+"\n"+`{"id": "%[1]s"}`, strings.Repeat("i", 1<<12))
 	_, err := dataset.ReadOwn(strings.NewReader(b.String()), "f")
-	if err == nil || strings.Count(err.Error(), "\n") != 20 || !strings.Contains(err.Error(), "line 20") || !strings.HasSuffix(err.Error(), "3 more mistakes like these") {
-		t.Errorf("want 20 lines and the number of the others:\n%v", err)
+	if err == nil || !strings.Contains(err.Error(), "; 25 more mistakes\nf: line 3: ") || len(err.Error()) > 2500 {
+		t.Errorf("want 5 mistakes and the number of the others:\n%v", err)
 	}
 }
 
@@ -181,5 +260,42 @@ func TestOpenOwn_yieldsProblemsInOrder(t *testing.T) {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("after the end of the context: %v", err)
 		}
+	}
+}
+
+// A list of excluded problems is read as strictly: who misspells a key does not train on what should be excluded.
+func TestReadExcluded_tellsEveryBadLine(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]string{
+		`{"platform": "atcoder:abc387_f"}`:               "",
+		`{"url": "https://example.org/a", "text": null}`: "",
+		``:                              "",
+		`{"platfrom": "x", "url": "u"}`: `field "platfrom" is not known; known are platform, url, text`,
+		`{"Text": "x", "url": "u"}`:     `field "Text" is not known`,
+		`{"url": 1, "text": ["x"]}`:     `field "url" is a number, want a string; field "text" is a list, want a string`,
+		`{"url": "u", "url": "v"}`:      `field "url" is there twice`,
+		`{"url": null}`:                 "has neither platform nor url nor text",
+		`{}`:                            "has neither",
+		`["u"]`:                         "the value is a list, want an object",
+		`{`:                             "it is not JSON",
+	} {
+		file := strings.Repeat(line+"\n"+`{"url": "https://example.org/b"}`+"\n", 2)
+		got, err := dataset.ReadExcluded(strings.NewReader(file), "f")
+		if want == "" {
+			if err != nil || len(got) == 0 {
+				t.Errorf("%s: %v, %v", line, got, err)
+			}
+			continue
+		}
+		if !fault.Is(err, fault.Invalid) || fault.HintOf(err) == "" || strings.Count(err.Error(), want) != 2 || !strings.Contains(err.Error(), "f: line 1: ") || !strings.Contains(err.Error(), "f: line 3: ") {
+			t.Errorf("%s: %v, want lines 1 and 3 with %q", line, err, want)
+		}
+	}
+	if got, err := dataset.ReadExcluded(strings.NewReader(""), "f"); err != nil || len(got) > 0 {
+		t.Errorf("an empty list: %v, %v", got, err)
+	}
+	broken := errors.New("broken pipe")
+	if _, err := dataset.ReadExcluded(iotest.ErrReader(broken), "f"); !errors.Is(err, broken) {
+		t.Errorf("%v", err)
 	}
 }

@@ -139,7 +139,7 @@ func prepare(t *testing.T, p *python, excluded map[string]bool) (dir string, m d
 // checks the expected outputs against Python, and every quirk must be seen.
 func TestShard_everyRowHasItsDecision(t *testing.T) {
 	t.Parallel()
-	excluded, err := dataset.ReadExcluded(bytes.NewReader(demo.Exclusions()))
+	excluded, err := dataset.ReadExcluded(bytes.NewReader(demo.Exclusions()), "exclusions")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -50,12 +52,29 @@ func Kind(raw json.RawMessage) string {
 	return Number
 }
 
+// What a reader that allows it looks for in the errors of Lines.
+var (
+	ErrBlank = errors.New("it is blank")
+	ErrEmpty = errors.New("there is no line")
+)
+
 // Each calls each with every line of r and its number, from 1. Lines may be of any length and end in LF or CR LF; the
 // last one needs no end.
 //
 // Errors: Invalid with the line's number (a blank line, no line at all, text that is not UTF-8, a value that is not
 // JSON, an escape of half a surrogate pair), those of each with the line's number, those of r.
 func Each(r io.Reader, each func(n int, line json.RawMessage) error) error {
+	return Lines(r, func(n int, line json.RawMessage, wrong error) error {
+		if wrong != nil {
+			return wrong
+		}
+		return each(n, line)
+	})
+}
+
+// Lines is Each for a reader that goes on after a bad line: each has its error (Invalid, without the line's number) and no value.
+// Errors: Invalid for no line at all, those of each with the line's number, those of r.
+func Lines(r io.Reader, each func(n int, line json.RawMessage, wrong error) error) error {
 	in := bufio.NewReaderSize(r, 1<<16)
 	for n := 1; ; n++ {
 		line, err := in.ReadBytes('\n')
@@ -64,20 +83,65 @@ func Each(r io.Reader, each func(n int, line json.RawMessage) error) error {
 		case err != nil && !last:
 			return fmt.Errorf("line %d: %w", n, err)
 		case last && len(line) == 0 && n == 1:
-			return fault.New(fault.Invalid, "", "there is no line")
+			return fault.New(fault.Invalid, "", "%w", ErrEmpty)
 		case last && len(line) == 0:
 			return nil
 		}
+		var wrong error
 		if err := check(line); err != nil {
-			return fault.New(fault.Invalid, "", "line %d: %w", n, err)
+			line, wrong = nil, fault.New(fault.Invalid, "", "%w", err)
 		}
-		if err := each(n, bytes.TrimSpace(line)); err != nil {
+		if err := each(n, bytes.TrimSpace(line), wrong); err != nil {
 			return fmt.Errorf("line %d: %w", n, err)
 		}
 		if last {
 			return nil
 		}
 	}
+}
+
+// Told gathers the bad lines of a file, of which the first ones are told and all are counted. The zero value with a Name is ready.
+type Told struct {
+	Name string // of the file
+
+	lines []error
+	bad   int
+}
+
+const (
+	mostLines    = 20 // bad lines that are told
+	mostMistakes = 5  // mistakes of a line that are told
+)
+
+// Add takes what is wrong with line n; nothing is no mistake.
+func (t *Told) Add(n int, wrong ...error) {
+	if len(wrong) == 0 {
+		return
+	}
+	if t.bad++; t.bad > mostLines {
+		return
+	}
+	var texts []string
+	for _, err := range wrong[:min(len(wrong), mostMistakes)] {
+		texts = append(texts, err.Error())
+	}
+	if more := len(wrong) - len(texts); more > 0 {
+		texts = append(texts, fmt.Sprintf("%d more mistakes", more))
+	}
+	t.lines = append(t.lines, fmt.Errorf("%s: line %d: %s", t.Name, n, strings.Join(texts, "; ")))
+}
+
+// Err is nil without a bad line. Errors: Invalid, a line of text for each bad line up to 20, with file, line and up to 5 mistakes, then their number of
+// all lines.
+func (t *Told) Err(all int) *fault.Error {
+	if t.bad == 0 {
+		return nil
+	}
+	lines := t.lines
+	if t.bad > mostLines {
+		lines = append(slices.Clone(lines), fmt.Errorf("%s: %d of %d lines have mistakes, the first %d are told", t.Name, t.bad, all, mostLines))
+	}
+	return fault.New(fault.Invalid, "", "%w", errors.Join(lines...))
 }
 
 // mark is U+FEFF, which some editors write at the begin of a file.
@@ -88,7 +152,7 @@ func check(line []byte) error {
 		return errors.New("it is not JSON: it begins with a byte order mark")
 	}
 	if len(bytes.TrimSpace(line)) == 0 {
-		return errors.New("it is blank")
+		return ErrBlank
 	}
 	if !utf8.Valid(line) {
 		return errors.New("it is not UTF-8")
@@ -145,45 +209,58 @@ func hex4(s []byte) int {
 }
 
 // Fields returns the fields of an object; at is its name in messages, "" for the line itself. A field named in known
-// with a final "?" may be missing. Errors: Invalid.
+// with a final "?" may be missing. Errors: Invalid, for the first mistake.
 func Fields(at string, raw json.RawMessage, known ...string) (map[string]json.RawMessage, error) {
+	out, wrong := AllFields(at, raw, known...)
+	if len(wrong) > 0 {
+		return nil, wrong[0]
+	}
+	return out, nil
+}
+
+// AllFields is Fields for a reader that goes on after a mistake: it returns the known fields that are there, each as it stands first, and every mistake.
+// Errors: Invalid.
+func AllFields(at string, raw json.RawMessage, known ...string) (out map[string]json.RawMessage, wrong []error) {
 	if k := Kind(raw); k != Object {
-		return nil, Bad(at, "is %s, want an object", k)
+		return nil, []error{Bad(at, "is %s, want an object", k)}
 	}
 	required := map[string]bool{}
+	var names []string
 	for _, name := range known {
 		bare, optional := strings.CutSuffix(name, "?")
 		required[bare] = !optional
+		names = append(names, bare)
 	}
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	if _, err := dec.Token(); err != nil {
-		return nil, Bad(at, "%w", err)
+		return nil, []error{Bad(at, "%w", err)}
 	}
-	out := map[string]json.RawMessage{}
+	out = map[string]json.RawMessage{}
 	for dec.More() {
 		tok, err := dec.Token()
 		if err != nil {
-			return nil, Bad(at, "%w", err)
+			return nil, append(wrong, Bad(at, "%w", err))
 		}
 		name := fmt.Sprint(tok)
 		var v json.RawMessage
 		if err := dec.Decode(&v); err != nil {
-			return nil, Bad(join(at, name), "%w", err)
+			return nil, append(wrong, Bad(join(at, name), "%w", err))
 		}
-		if _, ok := required[name]; !ok {
-			return nil, Bad(join(at, name), "is not known")
+		switch _, ok := required[name]; {
+		case !ok:
+			wrong = append(wrong, Bad(join(at, name), "is not known; known are %s", strings.Join(names, ", ")))
+		case out[name] != nil:
+			wrong = append(wrong, Bad(join(at, name), "is there twice"))
+		default:
+			out[name] = v
 		}
-		if out[name] != nil {
-			return nil, Bad(join(at, name), "is there twice")
-		}
-		out[name] = v
 	}
-	for _, name := range known { // in the order of the caller
+	for _, name := range names { // in the order of the caller
 		if required[name] && out[name] == nil {
-			return nil, Bad(join(at, name), "is missing")
+			wrong = append(wrong, Bad(join(at, name), "is missing"))
 		}
 	}
-	return out, nil
+	return out, wrong
 }
 
 func join(at, name string) string {
@@ -280,10 +357,23 @@ func Bool(at string, raw json.RawMessage) (bool, error) {
 	return bytes.TrimSpace(raw)[0] == 't', nil
 }
 
+// Short is a name or text of a file for a message: quoted, and cut if it is long.
+func Short(s string) string {
+	const most = 80 // bytes
+	if len(s) <= most {
+		return strconv.Quote(s)
+	}
+	cut := most
+	for cut > 0 && !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return strconv.Quote(s[:cut]) + "..."
+}
+
 // Bad is the error of a field. Errors: always Invalid.
 func Bad(field, format string, args ...any) error {
 	if field == "" {
 		return fault.New(fault.Invalid, "", "the value "+format, args...)
 	}
-	return fault.New(fault.Invalid, "", "field %q "+format, append([]any{field}, args...)...)
+	return fault.New(fault.Invalid, "", "field %s "+format, append([]any{Short(field)}, args...)...)
 }
