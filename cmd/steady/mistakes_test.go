@@ -74,6 +74,8 @@ func TestMistakes_sayWhatWhereAndWhatToDo(t *testing.T) {
 		{"a GPU without its program", "dev --engine=cuda --data=DIR/d", 2, "--engine cuda", "make build-cuda"},
 		{"an export that is none", "verify-export DIR/empty", 2, "DIR/empty has no certificate.json", "export"},
 		{"evaluations that are none", "eval compare DIR/file DIR/file", 2, "DIR/file is no result of an evaluation", "finished evaluation"},
+		{"more GPUs than a plan takes", "plan sc-taco-2gpu --gpus 1000000", 2, "--gpus 1000000: want at most 1025", "leave --gpus out"},
+		{"a simulation of half a run", "simulate --recipe demo --set run.init_run=r --set run.init_step=3", 2, `run.init_run is "r"`, "--steps"},
 		{"neither group nor validation", "trajectory show r --data=DIR/data", 2, "neither --group nor --validation", "--group"},
 		{"tokens in text", "trajectory show r --group=1 --tokens --data=DIR/data", 2, "--tokens needs --format json", "--format json"},
 		{"an unknown shell", "completion csh", 2, "bash", "steady completion --help"},

@@ -9,9 +9,11 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/steadyrl/steady/cmd/steady/internal/forecast"
+	"github.com/steadyrl/steady/cmd/steady/internal/simulate"
 	"github.com/steadyrl/steady/config"
 	"github.com/steadyrl/steady/internal/demo"
 	"github.com/steadyrl/steady/internal/engine/plan"
@@ -122,7 +124,8 @@ type planRates struct {
 	MeanResponse int     `json:"assumed_mean_response"`
 	GPUHours     float64 `json:"gpu_hours"`
 	Cost         float64 `json:"cost,omitempty"`
-	Simulate     string  `json:"simulate_command"`
+	Simulate     string  `json:"simulate_command,omitempty"`
+	NoSimulation string  `json:"no_simulation,omitempty"` // why there is no command
 }
 
 type planDisk struct {
@@ -168,6 +171,10 @@ func (c *planCmd) plan() (*planned, []error, error) {
 		if math.IsNaN(v) || v < 0 || v > 1e9 {
 			return nil, nil, fault.New(fault.Invalid, "", "%s %v: want a number from 0 to 1e9", name, v).WithHint("leave %s out for its default", name)
 		}
+	}
+	if most := 1 + simulate.MostWorkers; c.GPUs > most { // what no simulation can try is no plan
+		return nil, nil, fault.New(fault.Invalid, "", "--gpus %d: want at most %d, one that trains and %d that generate", c.GPUs, most, simulate.MostWorkers).
+			WithHint("more than rollout.batch_problems x rollout.group_size GPUs have nothing to generate; leave --gpus out for its default")
 	}
 	cfg, sources, err := c.load(c.Named)
 	if err != nil {
@@ -380,22 +387,63 @@ func (p *planned) forecast(c *planCmd, m model.Config) {
 		MeanResponse: response, MaxResponse: r.MaxResponse, Async: cfg.Mode == "async", Prefill: r.Prefill, Samplers: samplers, Shared: p.Shared,
 		Together: generates.Fill.Together,
 	})
-	p.Rates = &planRates{Times: t, MeanPrompt: prompt, MeanResponse: response, GPUHours: t.Hours * float64(p.GPUs), Simulate: p.simulate(c, t, samplers, response)}
+	p.Rates = &planRates{Times: t, MeanPrompt: prompt, MeanResponse: response, GPUHours: t.Hours * float64(p.GPUs)}
 	p.Rates.Cost = p.Rates.GPUHours * c.Price
+	args := p.simulation(c, t, samplers, response)
+	if err := tryCommand(args); err != nil {
+		p.Rates.NoSimulation = message(err)
+		return
+	}
+	words := []string{"steady"}
+	for _, arg := range args {
+		words = append(words, shellWord(arg))
+	}
+	p.Rates.Simulate = strings.Join(words, " ")
 }
 
-// simulate is the command that plays the run with these rates.
-func (p *planned) simulate(c *planCmd, t forecast.Times, samplers, response int) string {
-	parts := []string{"steady simulate"}
+// simulation are the arguments with which `steady simulate` plays the run with these rates.
+func (p *planned) simulation(c *planCmd, t forecast.Times, samplers, response int) []string {
+	args := []string{"simulate"}
 	if p.Recipe != "" {
-		parts = append(parts, "--recipe "+p.Recipe)
+		args = append(args, "--recipe", p.Recipe)
 	}
 	for _, f := range c.File {
-		parts = append(parts, "-f "+f)
+		args = append(args, "-f", f)
 	}
 	for _, set := range c.Set {
-		parts = append(parts, "--set "+set)
+		args = append(args, "--set", set)
 	}
-	return strings.Join(append(parts, fmt.Sprintf("--rollout-workers %d --slots %d --tokens-per-second %.1f --update-seconds %.1f --lengths lognormal:mean=%d,sigma=1.0",
-		samplers, max(1, int(t.TogetherMean)), t.ResponseRate, t.Update, response)), " ")
+	tenths := func(v float64) string {
+		if v < 1 { // one decimal would say nothing
+			return strconv.FormatFloat(v, 'g', 3, 64)
+		}
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	}
+	return append(args, "--rollout-workers", strconv.Itoa(samplers), "--slots", strconv.Itoa(max(1, int(t.TogetherMean))), "--tokens-per-second", tenths(t.ResponseRate),
+		"--update-seconds", tenths(t.Update), "--lengths", fmt.Sprintf("lognormal:mean=%d,sigma=1.0", response))
+}
+
+// tryCommand reads a command line for `steady simulate` as that command does, and returns what it would refuse.
+func tryCommand(args []string) error {
+	var c cli
+	parser, err := grammar(&c)
+	if err != nil {
+		return err
+	}
+	if _, err := parser.Parse(args); err != nil {
+		return err
+	}
+	_, err = c.Simulate.cases()
+	return err
+}
+
+// shellWord writes an argument so that a shell reads it as it is.
+func shellWord(s string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:=,+@%", r)
+	}
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/steadyrl/steady/cmd/steady/internal/simulate"
 	"github.com/steadyrl/steady/internal/demo"
 )
 
@@ -52,6 +54,71 @@ func TestPlan_theSimulationItNamesRuns(t *testing.T) {
 	}
 	if code, _, errOut := steady(t, args[1:]...); code != exitDone {
 		t.Errorf("%s: exit %d\n%s", got.Estimate.Simulate, code, errOut)
+	}
+}
+
+// Whatever is planned: the simulation that a plan names is one that the program takes, word for word as a shell reads it, or the plan says why there is
+// none. More GPUs than a simulation takes are refused.
+func TestPlan_namesOnlySimulationsThatAreTaken(t *testing.T) {
+	t.Parallel()
+	odd := filepath.Join(t.TempDir(), "it's my $HOME run.yaml")
+	if err := os.WriteFile(odd, []byte("recipe: sc-taco-2gpu\nrun:\n  steps: 3\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	most := 1 + simulate.MostWorkers
+	for _, c := range []struct {
+		args []string
+		no   string // why there is no simulation
+	}{
+		{args: []string{"sc-taco-2gpu"}},
+		{args: []string{"sc-taco-1gpu"}},
+		{args: []string{"sc-taco-2gpu", "--gpus", fmt.Sprint(most)}},
+		{args: []string{"sc-taco-2gpu", "--gpus", fmt.Sprint(most - 1), "--model", "0.6B"}},
+		{args: []string{"-f", odd}},
+		{args: []string{"sc-taco-2gpu", "--set", "data.shards=[a b.parquet, 'c']"}},
+		{args: []string{"sc-taco-2gpu", "--mean-response", "1", "--model", "0.6B", "--set", "rollout.batch_problems=1", "--set", "rollout.group_size=2"}},
+		{args: []string{"sc-taco-2gpu", "--set", "run.steps=999999"}, no: "--steps must be from 1 to"},
+		{args: []string{"sc-taco-2gpu", "--set", "run.init_run=other", "--set", "run.init_step=3"}, no: "run.init_run"},
+		{args: []string{"sc-taco-2gpu", "--memory", "1e6", "--set", "engine.max_sequences=16384", "--set", "rollout.batch_problems=64", "--set", "rollout.group_size=1024", "--model", "0.6B", "--set", "rollout.prefill=1"}, no: "--slots must be from 1 to"},
+	} {
+		code, out, errOut := steady(t, append([]string{"plan", "--json"}, c.args...)...)
+		var got struct {
+			Estimate struct {
+				Simulate string `json:"simulate_command"`
+				No       string `json:"no_simulation"`
+			}
+		}
+		if err := json.Unmarshal([]byte(out), &got); err != nil || code != exitDone {
+			t.Fatalf("%q: exit %d, %v\n%s%s", c.args, code, err, out, errOut)
+		}
+		if _, text, _ := steady(t, append([]string{"plan"}, c.args...)...); !strings.Contains(text, "\n  "+got.Estimate.Simulate+got.Estimate.No+"\n") {
+			t.Errorf("%q: the text lacks %q", c.args, got.Estimate)
+		}
+		if c.no != "" {
+			if got.Estimate.Simulate != "" || !strings.Contains(got.Estimate.No, c.no) {
+				t.Errorf("%q: %+v, want no simulation because of %q", c.args, got.Estimate, c.no)
+			}
+			continue
+		}
+		words, err := exec.CommandContext(t.Context(), "sh", "-c", "for w in "+got.Estimate.Simulate+"; do printf '%s\\0' \"$w\"; done").Output()
+		if err != nil {
+			t.Fatalf("%s: %v", got.Estimate.Simulate, err)
+		}
+		args := strings.Split(strings.TrimSuffix(string(words), "\x00"), "\x00")
+		if args[0] != "steady" || args[1] != "simulate" {
+			t.Errorf("%q is not the command of the program", args)
+		} else if err := tryCommand(args[1:]); err != nil {
+			t.Errorf("%q: %v", args, err)
+		}
+	}
+	for _, gpus := range []int{most + 1, 4096, 1_000_000, 1_000_000_000} {
+		code, out, errOut := steady(t, "plan", "sc-taco-2gpu", "--gpus", fmt.Sprint(gpus))
+		if code != exitUsage || out != "" || !strings.Contains(errOut, fmt.Sprintf("--gpus %d: want at most %d", gpus, most)) || !strings.Contains(errOut, "try: ") {
+			t.Errorf("%d GPUs: exit %d, %s%s", gpus, code, out, errOut)
+		}
+	}
+	if err := tryCommand([]string{"simulate", "--rollout-workers", fmt.Sprint(most)}); err == nil {
+		t.Error("a simulation takes as many rollout workers as there are GPUs, trainer included")
 	}
 }
 

@@ -152,6 +152,11 @@ func (p *planned) ratesText(b *strings.Builder, line func(name, format string, a
 	if r.Cost > 0 {
 		line("cost", "%.2f at the price given", r.Cost)
 	}
+	if r.Simulate == "" {
+		line("left out", "judging, tools, swaps of weights, checkpoints, failures; steady simulate cannot play this run:")
+		fmt.Fprintf(b, "  %s\n", r.NoSimulation)
+		return
+	}
 	line("left out", "judging, tools, swaps of weights, checkpoints, failures; play them with:")
 	fmt.Fprintf(b, "  %s\n", r.Simulate)
 }

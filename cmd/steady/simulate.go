@@ -239,6 +239,10 @@ func (c *simulateCmd) options(settings []simulate.Setting) (simulate.Options, er
 	if _, err := cfg.Examine(sources); err != nil { // what only keeps this machine from running it does not matter here
 		return simulate.Options{}, err
 	}
+	if cfg.Run.InitRun != "" {
+		return simulate.Options{}, fault.New(fault.Invalid, "", "run.init_run is %q: a simulation starts from the base model", cfg.Run.InitRun).
+			WithHint("leave run.init_run out, and give the steps that are left with --steps")
+	}
 	lengths, err := simulate.ParseLengths(own.Lengths)
 	if err != nil {
 		return simulate.Options{}, err
