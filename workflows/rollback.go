@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
@@ -41,7 +42,11 @@ func (r *run) checkRollback(q contract.RollbackRequest) error {
 
 // rollBack answers the update. The new lineage is opened while the loop still trains, so that a refusal costs nothing; then the loop is
 // cancelled, which closes its ledger, and stages starts the next one. The answer comes when that has its state.
-func (r *run) rollBack(ctx workflow.Context, q contract.RollbackRequest) (contract.RollbackResult, error) {
+func (r *run) rollBack(ctx workflow.Context, raw, _ converter.RawValue) (contract.RollbackResult, error) {
+	q, err := decode[contract.RollbackRequest](contract.UpdateRollback, raw)
+	if err != nil {
+		return contract.RollbackResult{}, temporal.NewApplicationError(err.Error(), string(fault.Invalid)) // sure has refused it
+	}
 	b := &rollback{step: *q.Step}
 	r.back = b
 	r.warning = ""

@@ -507,8 +507,8 @@ func TestRollback_refusals(t *testing.T) {
 		"a negative step":      {input: `{"step": -1}`, want: "before the first step"},
 		"the step in progress": {input: `{"step": 3}`, want: "not trained in lineage l0, the newest is 2"},
 		"a step ahead":         {input: `{"step": 6}`, want: "not trained"},
-		"text":                 {input: `{"step": "2"}`, want: "cannot unmarshal"},
-		"another key":          {input: `{"stpe": 2}`, want: "unknown field"},
+		"text":                 {input: `{"step": "2"}`, want: `rollback: "step" is the text "2", want a whole number; want {"step": N}`},
+		"another key":          {input: `{"stpe": 2}`, want: `rollback: "stpe" is not known (known: step)`},
 		"before the loop":      {input: `{"step": 0}`, want: "has not begun", before: true},
 		"a store without it":   {input: `{"step": 1}`, want: "no result", refuse: fault.New(fault.Invalid, "x", "step 1 has no result")},
 	} {

@@ -48,8 +48,8 @@ func TestTrainRun_updatesOfSettings(t *testing.T) {
 		"no rate":                       {update: contract.UpdateRate, input: `{}`, refused: "learning_rate must be greater than 0"},
 		"a negative rate":               {update: contract.UpdateRate, input: `{"learning_rate": -1e-5}`, refused: "must be greater than 0"},
 		"a rate that is too large":      {update: contract.UpdateRate, input: `{"learning_rate": 3}`, refused: "at most 1"},
-		"a rate that is text":           {update: contract.UpdateRate, input: `{"learning_rate": "1e-5"}`, refused: "cannot unmarshal"},
-		"a misspelt key":                {update: contract.UpdateRate, input: `{"lr": 1e-5}`, refused: "unknown field"},
+		"a rate that is text":           {update: contract.UpdateRate, input: `{"learning_rate": "1e-5"}`, refused: `set_learning_rate: "learning_rate" is the text "1e-5", want a number`},
+		"a misspelt key":                {update: contract.UpdateRate, input: `{"lr": 1e-5}`, refused: `"lr" is not known (known: learning_rate, from_step)`},
 		"a trained step":                {update: contract.UpdateRate, input: `{"learning_rate": 1e-5, "from_step": 2}`, refused: "after the step 2 that is trained"},
 		"a negative step":               {update: contract.UpdateRate, input: `{"learning_rate": 1e-5, "from_step": -2}`, refused: "from_step must be 0"},
 		"a step after the last":         {update: contract.UpdateRate, input: `{"learning_rate": 1e-5, "from_step": 7}`, refused: "after the last step"},
@@ -58,7 +58,7 @@ func TestTrainRun_updatesOfSettings(t *testing.T) {
 		"no threshold":                  {update: contract.UpdateThreshold, input: `{}`, refused: "greater than the prefill"},
 		"a threshold out of bounds":     {update: contract.UpdateThreshold, input: `{"threshold": 1001}`, refused: "at most 1000"},
 		"a threshold in mode sync":      {update: contract.UpdateThreshold, input: `{"threshold": 3}`, mode: "sync", refused: "in mode sync"},
-		"a threshold with another key":  {update: contract.UpdateThreshold, input: `{"threshold": 3, "step": 4}`, refused: "unknown field"},
+		"a threshold with another key":  {update: contract.UpdateThreshold, input: `{"threshold": 3, "step": 4}`, refused: `"step" is not known (known: threshold)`},
 		"a prefill":                     {update: contract.UpdatePrefill, input: `{"prefill": 3}`, want: contract.Control{Prefill: number(3)}},
 		"a prefill of nothing":          {update: contract.UpdatePrefill, input: `{"prefill": 0}`, want: contract.Control{Prefill: number(0)}},
 		"no prefill":                    {update: contract.UpdatePrefill, input: `{}`, refused: `want {"prefill": N}`},
@@ -396,5 +396,147 @@ func TestTrainRun_doubtfulMessages(t *testing.T) {
 				t.Errorf("warnings %q, want one with %q", w.warnings, c.says)
 			}
 		})
+	}
+}
+
+// The input of every command, as an update and as a signal: an unknown key is refused with those that are known, a value of another type with the key, what
+// was sent and what is wanted, and what is no object with what it is. The texts are those of the messages, not of the language they are read with.
+func TestTrainRun_inputOfAnotherForm(t *testing.T) {
+	t.Parallel()
+	type message struct {
+		update, input string
+		says          []string
+	}
+	var all []message
+	forms := map[string]string{ // of a value, and how it is told
+		`"four"`: `the text "four"`, `[4]`: "a list", `{"n": 4}`: "an object", `true`: "true", `4.5`: "4.5", `1e400`: "1e400", `99999999999999999999`: "99999999999999999999",
+		`"` + strings.Repeat("x", 1000) + `"`: `the text "` + strings.Repeat("x", 80) + `"...`, strings.Repeat("9", 1000): "a number",
+	}
+	for update, keys := range map[string][]string{
+		contract.UpdatePause:     {},
+		contract.UpdateResume:    {},
+		contract.UpdateStop:      {"step"},
+		contract.UpdateRate:      {"learning_rate", "from_step"},
+		contract.UpdateThreshold: {"threshold"},
+		contract.UpdatePrefill:   {"prefill"},
+		contract.UpdateRollback:  {"step"},
+	} {
+		known := "(known: " + strings.Join(keys, ", ") + ")"
+		if len(keys) == 0 {
+			known = "(none is)"
+		}
+		all = append(all,
+			message{update, `{"reason": "lunch"}`, []string{`"reason" is not known ` + known}},
+			message{update, `{"b": null, "a": 1}`, []string{`"b", "a" are not known ` + known}},
+			message{update, `{"1": 1, "2": 2, "3": 3, "4": 4, "5": 5, "6": 6, "7": 7}`, []string{`"5" and 2 more are not known ` + known}},
+			message{update, `{"` + strings.Repeat("k", 1000) + `": 1}`, []string{`"` + strings.Repeat("k", 80) + `"... is not known`}},
+			message{update, `4`, []string{"the input is a number"}},
+			message{update, `"4"`, []string{"the input is a string"}},
+			message{update, `[{}]`, []string{"the input is a list"}},
+			message{update, `true`, []string{"the input is a boolean"}},
+		)
+		for i, key := range keys {
+			for value, told := range forms {
+				want := "a whole number"
+				if key == "learning_rate" {
+					want = "a number"
+					if told == "4.5" || told == "99999999999999999999" {
+						continue // it is one
+					}
+				}
+				all = append(all,
+					message{update, fmt.Sprintf(`{%q: %s}`, key, value), []string{fmt.Sprintf("%q is %s, want %s", key, told, want)}},
+					message{update, fmt.Sprintf(`{%q: %s, "x": 1}`, key, value), []string{fmt.Sprintf("%q is %s, want %s", key, told, want), `"x" is not known ` + known}})
+			}
+			if i > 0 {
+				all = append(all, message{update, fmt.Sprintf(`{%q: "a", %q: "b"}`, keys[0], key), []string{fmt.Sprintf(`%q is the text "a"`, keys[0]), fmt.Sprintf(`%q is the text "b"`, key)}})
+			}
+		}
+	}
+	for _, c := range all {
+		t.Run(fmt.Sprintf("%s %.60s", c.update, c.input), func(t *testing.T) {
+			t.Parallel()
+			w := &runWorld{}
+			env := newRunEnv(t, w)
+			got := &answer{}
+			env.RegisterDelayedCallback(func() { env.UpdateWorkflow(c.update, "u", got, sent(c.input)) }, 45*time.Minute)
+			signal := c.update != contract.UpdateRollback
+			if signal {
+				env.RegisterDelayedCallback(func() { env.SignalWorkflow(c.update, sent(c.input)) }, 46*time.Minute)
+			}
+			env.ExecuteWorkflow(contract.TrainRun, json.RawMessage(`{}`))
+			if err := env.GetWorkflowError(); err != nil {
+				t.Fatal(err)
+			}
+			if got.rejected == nil || len(w.controls) != 0 {
+				t.Fatalf("answer %v, the loop got %+v; want a refusal, and nothing for the loop", got.rejected, w.controls)
+			}
+			texts := []string{got.rejected.Error()}
+			if signal {
+				if len(w.warnings) != 1 {
+					t.Fatalf("warnings %q, want one", w.warnings)
+				}
+				texts = append(texts, w.warnings[0])
+			}
+			for _, text := range texts {
+				for _, want := range append(c.says, c.update+": ", "; want ") {
+					if !strings.Contains(text, want) {
+						t.Errorf("%q lacks %q", text, want)
+					}
+				}
+				for _, raw := range []string{"json", "unmarshal", "Go ", "contract.", "payload", "Request", "int", "float"} {
+					if strings.Contains(text, raw) {
+						t.Errorf("%q holds %q", text, raw)
+					}
+				}
+				if len(text) > 500 {
+					t.Errorf("a text of %d bytes", len(text))
+				}
+			}
+		})
+	}
+}
+
+// Every command takes no input as before: nothing at all, null and an empty object are what they were; a second input is refused.
+func TestTrainRun_inputThatSaysNothing(t *testing.T) {
+	t.Parallel()
+	null := []contract.Control{{Pause: true}, {Resume: true}, {Pause: true}, {Resume: true}, {Pause: true}, {Resume: true}, {Pause: true}, {Resume: true}}
+	w := &runWorld{}
+	env := newRunEnv(t, w)
+	var answers []*answer
+	at := 40 * time.Minute
+	for _, args := range [][]any{nil, {nil}, {sent(`null`)}, {sent(`{}`)}} {
+		for _, name := range []string{contract.UpdatePause, contract.UpdateResume} {
+			a := &answer{}
+			answers = append(answers, a)
+			env.RegisterDelayedCallback(func() { env.UpdateWorkflow(name, fmt.Sprint(at, name, args), a, args...) }, at)
+			at += time.Second
+		}
+	}
+	refused := map[string]*answer{}
+	for name, input := range map[string]string{
+		contract.UpdatePause: `{}`, contract.UpdateResume: `{}`, contract.UpdateStop: `{"step": 5}`, contract.UpdateRate: `{"learning_rate": 1e-5}`,
+		contract.UpdateThreshold: `{"threshold": 3}`, contract.UpdatePrefill: `{"prefill": 1}`, contract.UpdateRollback: `{"step": 1}`,
+	} {
+		a := &answer{}
+		refused[name] = a
+		env.RegisterDelayedCallback(func() { env.UpdateWorkflow(name, "two of "+name, a, sent(input), sent(`{}`)) }, at)
+	}
+	env.ExecuteWorkflow(contract.TrainRun, json.RawMessage(`{}`))
+	if err := env.GetWorkflowError(); err != nil {
+		t.Fatal(err)
+	}
+	for i, a := range answers {
+		if a.rejected != nil || a.failed != nil || !a.completed {
+			t.Errorf("update %d: %+v, want done", i, a)
+		}
+	}
+	if asJSON(t, w.controls) != asJSON(t, null) {
+		t.Errorf("the loop got %s", asJSON(t, w.controls))
+	}
+	for name, a := range refused {
+		if a.rejected == nil || !strings.Contains(a.rejected.Error(), name+": there is more than one input; want ") {
+			t.Errorf("two inputs of %s: %+v", name, a.rejected)
+		}
 	}
 }

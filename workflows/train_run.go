@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
@@ -330,17 +331,29 @@ func (r *run) hear(signals workflow.ReceiveChannel, apply func(workflow.Context,
 	r.heard = append(r.heard, heard{signals, apply})
 }
 
-// plain accepts a command without input as an update and as a signal. check holds for the update only: a pause of a paused run
-// is harmless, and a signal has no answer.
+// plain accepts a command without input as an update and as a signal. Input is refused, as it would have no effect. check holds for the update only: a
+// pause of a paused run is harmless, and a signal has no answer.
 func (r *run) plain(ctx workflow.Context, name, doc string, c contract.Control, check func() error) error {
 	signals := workflow.GetSignalChannelWithOptions(ctx, name, workflow.SignalChannelOptions{Description: "as the update"})
 	r.hear(signals, func(ctx workflow.Context, ch workflow.ReceiveChannel) {
-		ch.Receive(ctx, nil)
+		_, err := receive[contract.NoRequest](ctx, ch)
+		if err != nil && workflow.GetVersion(ctx, changeNoInput, workflow.DefaultVersion, 1) > workflow.DefaultVersion {
+			r.warn(ctx, fmt.Errorf("%w; want %s", err, noInput))
+			return
+		}
 		r.signalled(ctx, c)
 	})
-	return workflow.SetUpdateHandlerWithOptions(ctx, name, func(ctx workflow.Context) error { return r.command(ctx, c) },
-		workflow.UpdateHandlerOptions{Validator: check, Description: doc})
+	return workflow.SetUpdateHandlerWithOptions(ctx, name, func(ctx workflow.Context, _, _ converter.RawValue) error { return r.command(ctx, c) },
+		workflow.UpdateHandlerOptions{
+			Validator: sure(r, name, noInput, func(contract.NoRequest) error { return check() }), Description: doc,
+		})
 }
+
+// noInput is what a command without input wants.
+const noInput = "no input"
+
+// changeNoInput is the change that a signal without input is refused if it has some; older builds overlooked it.
+const changeNoInput = "no-input"
 
 // accept accepts a command with input T as an update and as a signal. What check refuses changes nothing: an update is answered with
 // the reason, a signal leaves a warning.
@@ -365,18 +378,24 @@ func accept[T interface{ Doubt() error }](
 		}
 		r.signalled(ctx, control(q))
 	})
-	return workflow.SetUpdateHandlerWithOptions(ctx, name, func(ctx workflow.Context, q T) error { return r.command(ctx, control(q)) },
-		workflow.UpdateHandlerOptions{Validator: sure(r, name, want, check), Description: doc + ": " + want})
+	return workflow.SetUpdateHandlerWithOptions(ctx, name, func(ctx workflow.Context, raw, _ converter.RawValue) error {
+		q, err := decode[T](name, raw)
+		if err != nil {
+			return temporal.NewApplicationError(err.Error(), string(fault.Invalid)) // sure has refused it
+		}
+		return r.command(ctx, control(q))
+	}, workflow.UpdateHandlerOptions{Validator: sure(r, name, want, check), Description: doc + ": " + want})
 }
 
 // changeDoubt is the change that a signal is refused that older builds took although nobody can have meant it, see contract.RateRequest.
 const changeDoubt = "doubt"
 
-// sure is check for an update, which is not asked again in a replay: what is doubtful is refused too.
-func sure[T interface{ Doubt() error }](r *run, name, want string, check func(T) error) func(T) error {
-	return func(q T) error {
-		if err := q.Doubt(); err != nil {
-			return r.refuse(true, fmt.Sprintf("%s: %v; want %s", name, err, want))
+// sure is check for an update, which is not asked again in a replay: input that cannot be read, and what is doubtful, is refused with what would be right.
+func sure[T interface{ Doubt() error }](r *run, name, want string, check func(T) error) func(raw, more converter.RawValue) error {
+	return func(raw, more converter.RawValue) error {
+		q, err := request[T](name, raw, more)
+		if err != nil {
+			return r.refuse(true, fmt.Sprintf("%v; want %s", err, want))
 		}
 		return check(q)
 	}

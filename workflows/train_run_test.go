@@ -141,11 +141,11 @@ func TestTrainRun_signalsThatCannotBeApplied(t *testing.T) {
 		input  any
 		want   string
 	}{
-		"a number":                 {contract.UpdateStop, 20, "stop_after_step has input that cannot be read"},
+		"a number":                 {contract.UpdateStop, 20, "stop_after_step: the input is a number; want"},
 		"a text":                   {contract.UpdateStop, "20", `want {"step": N}`},
-		"a list":                   {contract.UpdateStop, []int{20}, "cannot be read"},
-		"a misspelt key":           {contract.UpdateStop, map[string]int{"stpe": 4}, "cannot be read"},
-		"a step that is no number": {contract.UpdateStop, map[string]string{"step": "four"}, "cannot be read"},
+		"a list":                   {contract.UpdateStop, []int{20}, "stop_after_step: the input is a list; want"},
+		"a misspelt key":           {contract.UpdateStop, map[string]int{"stpe": 4}, `stop_after_step: "stpe" is not known (known: step); want {"step": N}`},
+		"a step that is no number": {contract.UpdateStop, map[string]string{"step": "four"}, `stop_after_step: "step" is the text "four", want a whole number; want`},
 		"half a document":          {contract.UpdateStop, payload("json/plain", `{"step": `), "cannot be read"},
 		"bytes":                    {contract.UpdateStop, payload("binary/plain", "\x00\xff"), "cannot be read"},
 		"an unknown encoding":      {contract.UpdateStop, payload("what/ever", "x"), "cannot be read"},

@@ -243,6 +243,45 @@ func TestReplay_whatAnOlderBuildTook(t *testing.T) {
 	}
 }
 
+// An older build took a pause and a resume with any input, as an update and as a signal, and overlooked it.
+func TestReplay_inputThatAnOlderBuildOverlooked(t *testing.T) {
+	t.Parallel()
+	plain := func(encoding, data string) *commonpb.Payload {
+		return &commonpb.Payload{Metadata: map[string][]byte{"encoding": []byte(encoding)}, Data: []byte(data)}
+	}
+	for what, input := range map[string][]*commonpb.Payload{
+		"a key":               {plain("json/plain", `{"reason": "lunch"}`)},
+		"a text":              {plain("json/plain", `"lunch"`)},
+		"half a document":     {plain("json/plain", `{`)},
+		"bytes":               {plain("binary/plain", "\x00\xff")},
+		"an unknown encoding": {plain("what/ever", "x")},
+		"no encoding":         {{}},
+		"two":                 {plain("json/plain", `{}`), plain("json/plain", `{}`)},
+	} {
+		changed := map[string]int{}
+		for _, file := range []string{"train_run_chain_middle.json", "train_run_chain_last.json", "train_run_rolled_back.json"} {
+			h := history(t, filepath.Join("testdata", "histories", file))
+			for _, e := range h.GetEvents() {
+				if in := e.GetWorkflowExecutionUpdateAcceptedEventAttributes().GetAcceptedRequest().GetInput(); in.GetName() == contract.UpdatePause || in.GetName() == contract.UpdateResume {
+					in.Args = &commonpb.Payloads{Payloads: input}
+					changed["updates"]++
+				}
+				// A setting that came as a signal was handed to the loop by a signal, and so is a pause.
+				if s := e.GetWorkflowExecutionSignaledEventAttributes(); s.GetSignalName() == contract.UpdateThreshold || s.GetSignalName() == contract.UpdateRate {
+					s.SignalName, s.Input = contract.UpdatePause, &commonpb.Payloads{Payloads: input}
+					changed["signals"]++
+				}
+			}
+			if err := replay(h); err != nil {
+				t.Errorf("%s in %s: %v", what, file, err)
+			}
+		}
+		if changed["updates"] != 4 || changed["signals"] < 2 {
+			t.Errorf("changed %v", changed)
+		}
+	}
+}
+
 // withRateInTheLastTask puts a new learning rate, which a loop notes as an event, into the task in which a loop continues as new.
 func withRateInTheLastTask(t *testing.T, h *historypb.History) *historypb.History {
 	t.Helper()

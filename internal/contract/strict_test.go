@@ -2,6 +2,7 @@ package contract_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/steadyrl/steady/internal/contract"
@@ -15,6 +16,9 @@ func FuzzStopRequest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		var q contract.StopRequest
 		if err := json.Unmarshal([]byte(text), &q); err != nil {
+			if told := q.Doubt(); json.Valid([]byte(text)) && (told == nil || !strings.HasPrefix(told.Error(), "the input is") && !strings.Contains(told.Error(), "want a whole number") && !strings.Contains(told.Error(), "not known (known: step)")) {
+				t.Errorf("%q is refused with %v, %v", text, err, told)
+			}
 			return
 		}
 		data, err := json.Marshal(q)

@@ -173,8 +173,21 @@ type Control struct {
 	Prefill   *int `json:"prefill,omitempty"`
 }
 
-// The requests below refuse keys that they do not have: a misspelt step would be 0 and end the run at once. Doubt is what else is
-// wrong with one, see strict; nil: nothing.
+// The requests below refuse keys that they do not have, and values of another type: a misspelt step would be 0 and end the run at once. Doubt is that, or
+// what else is wrong with one, see strict; nil: nothing.
+
+// NoRequest is the input of a command that has none: nothing, null or an object without a key.
+type NoRequest struct{ doubt error }
+
+// UnmarshalJSON refuses every key.
+func (r *NoRequest) UnmarshalJSON(data []byte) (err error) {
+	type plain NoRequest
+	r.doubt, err = strict(data, (*plain)(r))
+	return err
+}
+
+// Doubt is as that of the other requests.
+func (r NoRequest) Doubt() error { return r.doubt }
 
 // StopRequest ends the run after a step: Step 0 means after the step in progress.
 type StopRequest struct {
