@@ -82,7 +82,7 @@ func TestEval_badInput(t *testing.T) {
 		"k of 0":                 {[]string{"--k", "0"}, "--k"},
 		"negative limit":         {[]string{"--limit", "-1"}, "--limit"},
 		"nothing at once":        {[]string{"--max-sequences", "0"}, "--max-sequences"},
-		"temperature infinite":   {[]string{"--temperature", "Inf"}, "validation.temperature"},
+		"temperature infinite":   {[]string{"--temperature", "Inf"}, `--temperature: want a number, got "Inf"`},
 		"temperature tiny":       {[]string{"--temperature", "1e-300"}, "validation.temperature"},
 		"temperature 0":          {[]string{"--temperature", "0"}, "validation.temperature"},
 		"no response":            {[]string{"--max-response", "0"}, "rollout.max_response"},

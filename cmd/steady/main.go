@@ -125,7 +125,8 @@ func grammar(c *cli, more ...kong.Option) (*kong.Kong, error) {
 		exits = append(exits, fmt.Sprintf("%d %s", code, strings.ReplaceAll(meaning, "; ", ", ")))
 	}
 	about := "Durable RL post-training of code models. Exit status: " + strings.Join(exits, "; ") + "."
-	return kong.New(c, append([]kong.Option{kong.Name("steady"), kong.Description(about)}, more...)...)
+	options := append([]kong.Option{kong.Name("steady"), kong.Description(about)}, numbers()...)
+	return kong.New(c, append(options, more...)...)
 }
 
 // streams are where commands print.
@@ -151,8 +152,8 @@ func explain(ctx context.Context, err error, w io.Writer) int {
 	}
 	paint := colour.For(w, os.Getenv)
 	var hints []string
-	for _, e := range parts(err) {
-		for line := range strings.Lines(message(e)) {
+	for _, e := range fault.Parts(err) {
+		for line := range strings.Lines(fault.Text(e)) {
 			fmt.Fprintln(w, paint.Bad("error:"), strings.TrimRight(line, "\n"))
 		}
 		if hint := fault.HintOf(e); hint != "" && !slices.Contains(hints, hint) {
@@ -173,46 +174,6 @@ func explain(ctx context.Context, err error, w io.Writer) int {
 	default:
 		return exitRunFailed
 	}
-}
-
-// parts takes joined errors apart. A sentence with several causes is not a join.
-func parts(err error) []error {
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // only a join at the top is taken apart
-	if !ok || errors.Join(joined.Unwrap()...).Error() != err.Error() {
-		return []error{err}
-	}
-	var out []error
-	for _, e := range joined.Unwrap() {
-		out = append(out, parts(e)...)
-	}
-	return out
-}
-
-// message is the text of an error for a person: without the functions that met it, unless the cause is unknown. An error that
-// only wraps another has the text of that one.
-func message(err error) string {
-	switch e := err.(type) { //nolint:errorlint // one layer after the other
-	case *exitError:
-		return message(e.err)
-	case *fault.Error:
-		if e.Err == nil || e.Kind == fault.Internal {
-			return e.Error()
-		}
-		return message(e.Err)
-	case interface{ Unwrap() []error }:
-		if all := parts(err); len(all) > 1 {
-			lines := make([]string, len(all))
-			for i, part := range all {
-				lines[i] = message(part)
-			}
-			return strings.Join(lines, "\n")
-		}
-	case interface{ Unwrap() error }:
-		if inner := e.Unwrap(); inner != nil && inner.Error() == err.Error() {
-			return message(inner)
-		}
-	}
-	return err.Error()
 }
 
 // version is the module version, or the revision it was built from.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -164,12 +163,20 @@ func (c *planCmd) plan() (*planned, []error, error) {
 	if c.Named == "" && c.Recipe == "" && len(c.File) == 0 {
 		return nil, nil, fault.New(fault.Invalid, "", "no recipe and no file is given").WithHint("for example: steady plan sc-taco-1gpu")
 	}
-	for name, v := range map[string]float64{
-		"--memory": c.Memory, "--price": c.Price, "--gpus": float64(c.GPUs), "--cache-tokens": float64(c.CacheTokens), "--mean-prompt": float64(c.MeanPrompt),
-		"--mean-response": float64(c.MeanResponse),
+	for _, flag := range []struct {
+		name string
+		v    float64
+		got  any
+	}{
+		{"--memory", c.Memory, c.Memory},
+		{"--price", c.Price, c.Price},
+		{"--gpus", float64(c.GPUs), c.GPUs},
+		{"--cache-tokens", float64(c.CacheTokens), c.CacheTokens},
+		{"--mean-prompt", float64(c.MeanPrompt), c.MeanPrompt},
+		{"--mean-response", float64(c.MeanResponse), c.MeanResponse},
 	} {
-		if math.IsNaN(v) || v < 0 || v > 1e9 {
-			return nil, nil, fault.New(fault.Invalid, "", "%s %v: want a number from 0 to 1e9", name, v).WithHint("leave %s out for its default", name)
+		if flag.v < 0 || flag.v > 1e9 {
+			return nil, nil, fault.New(fault.Invalid, "", "%s %v: want a number from 0 to 1e9", flag.name, flag.got).WithHint("leave %s out for its default", flag.name)
 		}
 	}
 	if most := 1 + simulate.MostWorkers; c.GPUs > most { // what no simulation can try is no plan
@@ -300,7 +307,7 @@ func (p *planned) memory(c *planCmd, m model.Config) ([]error, error) {
 		p.Memory = append(p.Memory, planMemoryOf(names[i], u, p.Card.Bytes()))
 		if err := workers.CheckMemory(u, p.Card.Name, p.Card.Bytes(), p.cfg.Rollout.MaxPrompt); err != nil {
 			errs = append(errs, err)
-			why := message(err)
+			why := fault.Text(err)
 			p.Refusals = append(p.Refusals, planRefuse{Why: why, Advice: workers.Advise(u, p.Card.Bytes(), p.cfg.Rollout.MaxPrompt)})
 		}
 	}
@@ -391,7 +398,7 @@ func (p *planned) forecast(c *planCmd, m model.Config) {
 	p.Rates.Cost = p.Rates.GPUHours * c.Price
 	args := p.simulation(c, t, samplers, response)
 	if err := tryCommand(args); err != nil {
-		p.Rates.NoSimulation = message(err)
+		p.Rates.NoSimulation = fault.Text(err)
 		return
 	}
 	words := []string{"steady"}

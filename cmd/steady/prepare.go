@@ -31,10 +31,13 @@ type datasetPrepareCmd struct {
 	Seed      uint64   `default:"42" help:"Seed of the split."`
 }
 
+// mostProblems bounds a split, as no more fit in memory.
+const mostProblems = 1_000_000_000
+
 // check wants usable flags, before anything starts.
 func (c *datasetPrepareCmd) check() error {
 	errs := []error{
-		checkAtLeast("--train", c.Train, 1), checkAtLeast("--dev", c.Dev, 1), checkAtLeast("--slots", c.Slots, 0),
+		checkWithin("--train", c.Train, 1, mostProblems), checkWithin("--dev", c.Dev, 1, mostProblems), checkWithin("--slots", c.Slots, 0, config.MostSlots),
 		checkPresent(c.Tokenizer, "the directory of a model or of its tokenizer.json"),
 	}
 	for _, name := range c.Shards {

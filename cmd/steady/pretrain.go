@@ -23,9 +23,12 @@ type pretrainCmd struct {
 	Threads int    `help:"Threads; 0 for all cores. The result does not depend on it."`
 }
 
+// mostPretrain bounds the steps of each part: their sum must be a number, and no model takes more.
+const mostPretrain = 1_000_000
+
 // Run trains the model and writes it.
 func (p *pretrainCmd) Run(ctx context.Context, s *streams) error {
-	if err := errors.Join(checkEngine(p.Engine), checkAtLeast("--short", p.Short, 0), checkAtLeast("--full", p.Full, 0), checkWithin("--threads", p.Threads, 0, config.MostThreads), checkDir("--out", p.Out)); err != nil {
+	if err := errors.Join(checkEngine(p.Engine), checkWithin("--short", p.Short, 0, mostPretrain), checkWithin("--full", p.Full, 0, mostPretrain), checkWithin("--threads", p.Threads, 0, config.MostThreads), checkDir("--out", p.Out)); err != nil {
 		return err
 	}
 	o := pretrain.Default()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -259,19 +258,15 @@ func (c *simulateCmd) options(settings []simulate.Setting) (simulate.Options, er
 	}
 	o := simulate.Options{
 		TrainProblems: cfg.Data.Train, DevProblems: cfg.Data.Dev, Workers: own.RolloutWorkers, Slots: own.Slots, Rate: rate, Lengths: lengths,
-		Update: seconds(own.UpdateSeconds), Checkpoint: seconds(own.CheckpointSeconds), Judge: seconds(own.JudgeSeconds),
-		Swap: seconds(own.SwapSeconds), Flush: cfg.Rollout.FlushInterval.Std(), Restart: seconds(own.RestartSeconds),
-		Hop: seconds(own.HopMilliseconds / 1000), Failures: own.Failures, Seed: own.Seed,
+		Flush: cfg.Rollout.FlushInterval.Std(), Failures: own.Failures, Seed: own.Seed,
+	}
+	if err := o.SetTimes(map[string]float64{
+		"--update-seconds": own.UpdateSeconds, "--checkpoint-seconds": own.CheckpointSeconds, "--judge-seconds": own.JudgeSeconds,
+		"--swap-seconds": own.SwapSeconds, "--restart-seconds": own.RestartSeconds, "--hop-milliseconds": own.HopMilliseconds,
+	}); err != nil {
+		return simulate.Options{}, err
 	}
 	activities.PlanOf(cfg, &o.Spec)
 	o.Spec.SearchAttributes = true // they cost events
 	return o, o.Check()
-}
-
-// seconds turns a flag into a duration; what is no time becomes one that Check refuses.
-func seconds(v float64) time.Duration {
-	if math.IsNaN(v) || math.Abs(v) > 1e9 {
-		return -1
-	}
-	return time.Duration(v * float64(time.Second))
 }

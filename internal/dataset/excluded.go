@@ -56,7 +56,7 @@ func ReadExcluded(r io.Reader, name string) (map[string]bool, error) {
 			return s
 		}
 		if e := (Exclusion{Platform: text("platform"), URL: text("url"), Text: text("text")}); !Exclude(out, e) && len(wrong) == 0 {
-			wrong = append(wrong, errors.New("has neither platform nor url nor text"))
+			wrong = append(wrong, fault.New(fault.Invalid, "", "it has neither platform nor url nor text"))
 		}
 		told.Add(n, wrong...)
 		return nil

@@ -101,7 +101,7 @@ func (ld *loader) load(parts []part) error {
 		case fault.Is(err, fault.NotFound):
 			ld.missing(p.name, p.absent)
 		case isDamage(err):
-			ld.missing(p.name, err.Error())
+			ld.missing(p.name, fault.Text(err))
 		default:
 			return err
 		}
@@ -141,7 +141,7 @@ func (x *damage) err(part string, seen int) error {
 	default:
 		var texts []string
 		for _, err := range x.errs[:min(n, most)] {
-			texts = append(texts, err.Error())
+			texts = append(texts, fault.Text(err))
 		}
 		if n > most {
 			texts = append(texts, fmt.Sprintf("and %s more", integer(n-most)))

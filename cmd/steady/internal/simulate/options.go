@@ -40,10 +40,45 @@ const (
 	MostSteps   = 100_000
 )
 
+// times are the flags that are times, with their units and what is the least.
+var times = []struct {
+	flag, unit string
+	one        time.Duration
+	least      float64
+	of         func(o *Options) *time.Duration
+}{
+	{"--update-seconds", "seconds", time.Second, 0.001, func(o *Options) *time.Duration { return &o.Update }},
+	{"--checkpoint-seconds", "seconds", time.Second, 0, func(o *Options) *time.Duration { return &o.Checkpoint }},
+	{"--judge-seconds", "seconds", time.Second, 0, func(o *Options) *time.Duration { return &o.Judge }},
+	{"--swap-seconds", "seconds", time.Second, 0, func(o *Options) *time.Duration { return &o.Swap }},
+	{"--restart-seconds", "seconds", time.Second, 0, func(o *Options) *time.Duration { return &o.Restart }},
+	{"--hop-milliseconds", "milliseconds", time.Millisecond, 0, func(o *Options) *time.Duration { return &o.Hop }},
+}
+
+// SetTimes sets the times to the numbers of their flags, --update-seconds and the others that end in a unit. Errors: Invalid, in the unit of the flag: each
+// is at most a day, the time of an update at least a millisecond.
+func (o *Options) SetTimes(numbers map[string]float64) error {
+	for _, t := range times {
+		v := numbers[t.flag]
+		if err := checkTime(t.flag, t.unit, v, t.least, t.one); err != nil {
+			return err
+		}
+		*t.of(o) = time.Duration(v * float64(t.one))
+	}
+	return nil
+}
+
+func checkTime(flag, unit string, v, least float64, one time.Duration) error {
+	if most := float64(24 * time.Hour / one); !(v >= least && v <= most) {
+		return fault.New(fault.Invalid, "simulate.Check", "%s must be from %g to %.0f %s (a day), got %g", flag, least, most, unit, v).WithHint("steady simulate --help")
+	}
+	return nil
+}
+
 // Check refuses what cannot be simulated. Errors: Invalid.
 func (o Options) Check() error {
 	bad := func(name, rule string, got any) error {
-		return fault.New(fault.Invalid, "simulate.Check", "%s %s, got %v", name, rule, got).WithHint("see: steady simulate --help")
+		return fault.New(fault.Invalid, "simulate.Check", "%s %s, got %v", name, rule, got).WithHint("steady simulate --help")
 	}
 	for _, n := range []struct {
 		name      string
@@ -52,27 +87,15 @@ func (o Options) Check() error {
 		{"--steps", o.Spec.Steps, MostSteps}, {"--rollout-workers", o.Workers, MostWorkers}, {"--slots", o.Slots, MostSlots},
 	} {
 		if n.got < 1 || n.got > n.most {
-			return fault.New(fault.Invalid, "simulate.Check", "%s must be from 1 to %d, got %d", n.name, n.most, n.got).WithHint("see: steady simulate --help")
+			return fault.New(fault.Invalid, "simulate.Check", "%s must be from 1 to %d, got %d", n.name, n.most, n.got).WithHint("steady simulate --help")
 		}
 	}
-	for _, d := range []struct {
-		name string
-		got  time.Duration
-	}{
-		{"--checkpoint-seconds", o.Checkpoint},
-		{"--judge-seconds", o.Judge},
-		{"--swap-seconds", o.Swap},
-		{"--restart-seconds", o.Restart},
-		{"--hop-milliseconds", o.Hop},
-		{"--update-seconds", o.Update},
-	} {
-		if d.got < 0 || d.got > 24*time.Hour {
-			return bad(d.name, "must be from 0 to a day", d.got)
+	for _, t := range times {
+		if err := checkTime(t.flag, t.unit, float64(*t.of(&o))/float64(t.one), t.least, t.one); err != nil {
+			return err
 		}
 	}
 	switch {
-	case o.Update == 0:
-		return bad("--update-seconds", "must be above 0", o.Update)
 	case !(o.Failures >= 0 && o.Failures <= 0.5):
 		return bad("--failures", "must be from 0 to 0.5", o.Failures)
 	case o.Lengths.Max < 1:
