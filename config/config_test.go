@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -81,6 +82,52 @@ func TestLoad_badFiles(t *testing.T) {
 				t.Errorf("error\n got %s\nwant %s", got, want)
 			}
 		})
+	}
+}
+
+// A file that is no configuration, a study or YAML at all is named with the line at which it stops being one; nothing of it is shown. What a key that is
+// there was given is shown, but not all of a long text.
+func TestLoad_showsNothingOfAnotherFile(t *testing.T) {
+	t.Parallel()
+	const word = "Geheimnis"
+	for text, line := range map[string]int{
+		word + "\n" + word:            1,
+		word + ":x:0\n" + word + ":1": 1,
+		"- " + word:                   1,
+		"a: [" + word:                 2,
+		"a: 1\nb: *" + word:           2,
+		"a: 1\n\nb: \"\\q" + word:     3,
+		"a: b: " + word:               1,
+		"%" + word + "\n":             1,
+		"a:\n\t- " + word:             2,
+		"\"" + word:                   1,
+		"{a: 1, " + word:              2,
+	} {
+		name := filepath.Join(t.TempDir(), "f.yaml")
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, _, err := config.Load(config.Options{Files: []string{name}})
+		_, serr := config.LoadStudy(name)
+		for _, err := range []error{err, serr} {
+			if !fault.Is(err, fault.Invalid) || strings.Contains(err.Error(), "Geheim") || !strings.Contains(err.Error(), fmt.Sprintf("(file %s, line %d)", name, line)) {
+				t.Errorf("%q: %v, want Invalid at line %d and no word of the file", text, err, line)
+			}
+		}
+	}
+	long := strings.Repeat("x", 5000)
+	for _, text := range []string{"run:\n  steps: " + long, "mode: " + long, long + ": 1", "run:\n  " + long + ": 1", "run: " + long, "data:\n  shards: " + long, "timeouts:\n  update: " + long} {
+		name := filepath.Join(t.TempDir(), "f.yaml")
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cfg, sources, err := config.Load(config.Options{Recipe: "demo", Files: []string{name}})
+		if err == nil {
+			_, err = cfg.Examine(sources)
+		}
+		if !fault.Is(err, fault.Invalid) || len(err.Error()) > 500 {
+			t.Errorf("%.20q...: an error of %d bytes: %.300s", text, len(fmt.Sprint(err)), err)
+		}
 	}
 }
 

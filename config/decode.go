@@ -2,6 +2,7 @@ package config
 
 import (
 	"encoding"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -47,19 +48,19 @@ func (l *layer) problem(n *yaml.Node, key, format string, args ...any) {
 func (l *layer) parse(text string) *yaml.Node {
 	loader, err := yaml.NewLoader(strings.NewReader(text))
 	if err != nil {
-		l.problem(nil, "", "%v", err)
+		l.broken(err)
 		return nil
 	}
 	var doc, more yaml.Node
 	if err := loader.Load(&doc); err != nil {
 		if err != io.EOF {
-			l.problem(nil, "", "%s", oneLine(err))
+			l.broken(err)
 		}
 		return nil
 	}
 	if err := loader.Load(&more); err != io.EOF {
 		if err != nil {
-			l.problem(nil, "", "%s", oneLine(err))
+			l.broken(err)
 		} else {
 			l.problem(&more, "", "one document expected, a second one follows")
 		}
@@ -71,8 +72,22 @@ func (l *layer) parse(text string) *yaml.Node {
 	return &doc
 }
 
-// oneLine returns the text of err without line breaks.
-func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
+// broken says where a text stops being YAML and why, and nothing of the text: whoever names a wrong file does not want it shown.
+func (l *layer) broken(err error) {
+	e, ok := errors.AsType[*yaml.LoadError](err)
+	if !ok {
+		l.problem(nil, "", "not YAML: %s", strings.Join(strings.Fields(err.Error()), " "))
+		return
+	}
+	why := e.Message
+	if strings.Contains(why, "anchor") { // the message has its name
+		why = "anchors and aliases are not supported"
+	}
+	if e.Mark.Line > 0 {
+		why += fmt.Sprintf(", at column %d", e.Mark.Column)
+	}
+	l.problem(&yaml.Node{Line: e.Mark.Line}, "", "not YAML: %s", why)
+}
 
 // apply lays node over the value of key.
 func (l *layer) apply(node *yaml.Node, v reflect.Value, key string) {
@@ -93,7 +108,11 @@ func (l *layer) applyStruct(node *yaml.Node, v reflect.Value, key string) {
 		return // a section with nothing under it keeps its values
 	}
 	if node.Kind != yaml.MappingNode {
-		l.problem(node, key, "want keys and values, got %s", describe(node))
+		got := describe(node)
+		if key == "" {
+			got = kindOf(node)
+		}
+		l.problem(node, key, "want keys and values, got %s", got)
 		return
 	}
 	fields := fieldsOf(v.Type())
@@ -104,7 +123,7 @@ func (l *layer) applyStruct(node *yaml.Node, v reflect.Value, key string) {
 		at := slices.IndexFunc(fields, func(f field) bool { return f.name == name.Value })
 		switch {
 		case name.Kind != yaml.ScalarNode || at < 0:
-			l.problem(name, full, "unknown key%s", suggest(name.Value, fields))
+			l.problem(name, join(key, short(name.Value)), "unknown key%s", suggest(name.Value, fields))
 		case seen[name.Value]:
 			l.problem(name, full, "given twice")
 		default:
@@ -189,7 +208,16 @@ func isNull(node *yaml.Node) bool {
 	return node.Kind == 0 || node.Kind == yaml.ScalarNode && node.ShortTag() == "!!null"
 }
 
+// describe shows the value of a key for a message, a long one by its beginning.
 func describe(node *yaml.Node) string {
+	if node.Kind == yaml.ScalarNode && !isNull(node) {
+		return fmt.Sprintf("%q", short(node.Value))
+	}
+	return kindOf(node)
+}
+
+// kindOf says what a document is without showing anything of it.
+func kindOf(node *yaml.Node) string {
 	switch {
 	case isNull(node):
 		return "nothing"
@@ -198,7 +226,16 @@ func describe(node *yaml.Node) string {
 	case node.Kind == yaml.SequenceNode:
 		return "a list"
 	}
-	return fmt.Sprintf("%q", node.Value)
+	return "a text"
+}
+
+// short is a name or value of a text for a message.
+func short(s string) string {
+	const most = 80 // bytes
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "..."
 }
 
 func wantOf(v reflect.Value) string {

@@ -91,7 +91,7 @@ func DecodeJSON(data []byte) (*Config, Sources, error) {
 	if !json.Valid(data) {
 		l.problem(nil, "", "not JSON")
 	} else if node = l.parse(string(data)); node != nil && node.Kind != yaml.MappingNode {
-		l.problem(nil, "", "want an object with the keys of the configuration, got %s", describe(node))
+		l.problem(nil, "", "want an object with the keys of the configuration, got %s", kindOf(node))
 		node = nil
 	}
 	b.build("", []*layer{l}, []*yaml.Node{node})
@@ -197,7 +197,7 @@ func (b *builder) apply(recipe string) {
 		b.sources["recipe"] = "recipe " + recipe
 		return
 	}
-	b.problems = append(b.problems, "recipe: want one of "+strings.Join(names, ", ")+", got "+recipe)
+	b.problems = append(b.problems, "recipe: want one of "+strings.Join(names, ", ")+", got "+short(recipe))
 }
 
 func (b *builder) result(op string) (*Config, Sources, error) {

@@ -33,7 +33,7 @@ func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil
 func (d *Duration) UnmarshalText(text []byte) error {
 	v, err := time.ParseDuration(string(text))
 	if err != nil {
-		return fmt.Errorf("want a duration with a unit such as 90s or 1m30s, got %q", text)
+		return fmt.Errorf("want a duration with a unit such as 90s or 1m30s, got %q", short(string(text)))
 	}
 	*d = Duration(v)
 	return nil
@@ -75,5 +75,5 @@ func (b *Bytes) UnmarshalText(text []byte) error {
 		*b = Bytes(n * u.size)
 		return nil
 	}
-	return fmt.Errorf("want a whole number with a unit such as 64MiB, 1GiB or 5GB, got %q", text)
+	return fmt.Errorf("want a whole number with a unit such as 64MiB, 1GiB or 5GB, got %q", short(string(text)))
 }

@@ -157,7 +157,7 @@ func decodeStudy(l *layer, text []byte) (*Study, error) {
 	}
 	if node != nil {
 		if node.Kind != yaml.MappingNode {
-			l.problem(node, "", "want the keys of a study, got %s", describe(node))
+			l.problem(node, "", "want the keys of a study, got %s", kindOf(node))
 		} else {
 			l.apply(node, reflect.ValueOf(s).Elem(), "")
 		}

@@ -31,7 +31,7 @@ func (c *checker) note(ok, open bool, key, rule string, got any) {
 	if ok {
 		return
 	}
-	line := fmt.Sprintf("%s: %s, got %s", key, rule, Text(got))
+	line := fmt.Sprintf("%s: %s, got %s", key, rule, short(Text(got)))
 	if c.sources != nil {
 		line += " (from " + c.sources.Of(key) + ")"
 	}

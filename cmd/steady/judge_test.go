@@ -44,7 +44,7 @@ func TestJudge_badCases(t *testing.T) {
 		{"single quotes", "{'id': 1}", []string{`line 1: expected an object, got no JSON: invalid character '\''`}},
 		{"not a number", with(`"a"`, "NaN"), []string{"line 1: expected an object, got no JSON"}},
 		{"raw control character", with(`""`, "\"\x01\""), []string{`line 1: expected an object, got no JSON: invalid character '\x01' in string literal (byte 31)`}},
-		{"two objects on a line", goodCase + " " + goodCase, []string{`line 1: expected the end of the line after the object, got "{`}},
+		{"two objects on a line", goodCase + " " + goodCase, []string{`line 1: expected the end of the line after the object, which ends at byte `}},
 		{"object over several lines", "{\n\"id\": 1}", []string{"line 1: expected an object on one line, but the line ends inside it", "line 2: expected an object, got a string"}},
 		{"last line cut in a string", goodCase + "\n" + goodCase[:30], []string{"line 2: expected an object on one line, but the line ends inside it"}},
 		{"last line cut after a key", goodCase + "\n" + goodCase[:6], []string{"line 2: expected an object on one line, but the line ends inside it"}},

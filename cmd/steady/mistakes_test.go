@@ -81,6 +81,7 @@ func TestMistakes_sayWhatWhereAndWhatToDo(t *testing.T) {
 		{"a time that is none", "simulate --recipe demo --update-seconds=-1", 2, "--update-seconds must be from 0.001 to 86400 seconds (a day), got -1", "steady simulate --help"},
 		{"a configuration in a sweep", "simulate --recipe demo --sweep prefill=x", 2, `with prefill=x: rollout.prefill: want a whole number, got "x"`, "`steady config print`"},
 		{"a number of a wrong kind", "dev --port=80.5", 2, `--port: want a whole number, got "80.5"`, "steady dev --help"},
+		{"a study that is none", "study run DIR/file", 2, "configuration: want the keys of a study, got a text (file DIR/file, line 1)", "docs/studies.md"},
 		{"neither group nor validation", "trajectory show r --data=DIR/data", 2, "neither --group nor --validation", "--group"},
 		{"tokens in text", "trajectory show r --group=1 --tokens --data=DIR/data", 2, "--tokens needs --format json", "--format json"},
 		{"an unknown shell", "completion csh", 2, "bash", "steady completion --help"},

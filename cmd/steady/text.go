@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/steadyrl/steady/internal/chat"
 	"github.com/steadyrl/steady/internal/fault"
@@ -51,7 +52,7 @@ func (f rowsFlags) each(s *streams, op string, row func(map[string]json.RawMessa
 		return fault.New(fault.Internal, op, "the output cannot be written: %w", err)
 	}
 	if err != nil {
-		return fault.New(fault.KindOf(err), op, "%s: %w", name, err)
+		return fault.New(fault.KindOf(err), op, "%s: %w", name, err).WithHint("a line is an object with %s; `steady %s --help` says more", strings.Join(known, ", "), op)
 	}
 	return nil
 }

@@ -119,7 +119,8 @@ func inlineTemplate(model fs.FS, name string) (Found, error) {
 	}
 	var c map[string]json.RawMessage // unlike the fields of a struct, keys in their exact case
 	if err := jsonl.Exact(data, &c); err != nil {
-		return Found{}, fault.New(fault.Invalid, op, "%s of %s: %w", tokenizerFile, name, err)
+		return Found{}, fault.New(fault.Invalid, op, "%s of %s: %w", tokenizerFile, name, err).
+			WithHint("copy %s from the model that it comes from", tokenizerFile)
 	}
 	if s, ok := text(c["chat_template"]); ok {
 		return found(s, tokenizerFile), nil
@@ -131,7 +132,8 @@ func inlineTemplate(model fs.FS, name string) (Found, error) {
 			n, hasName := text(t["name"])
 			s, ok := text(t["template"])
 			if !hasName || !ok {
-				return Found{}, fault.New(fault.Invalid, op, "%s of %s: a template in the list chat_template has no name or no text", tokenizerFile, name)
+				return Found{}, fault.New(fault.Invalid, op, "%s of %s: a template in the list chat_template has no name or no text", tokenizerFile, name).
+					WithHint("copy %s from the model that it comes from", tokenizerFile)
 			}
 			named[n] = s
 		}

@@ -166,7 +166,7 @@ func openColumns(r io.ReaderAt, size int64, name string) (f *parquet.File, colum
 			err = fault.New(fault.Corrupt, op, "%s: %v", name, p)
 		}
 	}()
-	f, err = parquet.OpenFile(r, size, parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
+	f, err = textcol.Open(r, size)
 	if err != nil {
 		return nil, nil, fault.New(fault.Corrupt, op, "%s is no readable Parquet file: %w", name, err).WithHint("fetch the shard again")
 	}

@@ -71,11 +71,23 @@ func replace(text string, causes ...error) string {
 	return done.String() + text
 }
 
+// keys is the path of a field without the names of embedded types, which begin with a capital; the last part is always a key.
+func keys(path string) string {
+	parts := strings.Split(path, ".")
+	var out []string
+	for i, p := range parts {
+		if i == len(parts)-1 || p == "" || p[0] < 'A' || p[0] > 'Z' {
+			out = append(out, p)
+		}
+	}
+	return strings.Join(out, ".")
+}
+
 // wrongType says of a JSON value that it has another type than its reader wants.
 func wrongType(e *json.UnmarshalTypeError) string {
 	what := "the value"
 	if e.Field != "" {
-		what = strconv.Quote(e.Field)
+		what = strconv.Quote(keys(e.Field))
 	}
 	is, ok := map[string]string{"string": "a text", "number": "a number", "bool": "true or false", "array": "a list", "object": "an object"}[e.Value]
 	if !ok { // "number 1.5"

@@ -74,7 +74,12 @@ func TestText_hasNoFunctionAtAnyDepth(t *testing.T) {
 // What the decoders of the language say of a value is said in words of the file, wherever it is wrapped.
 func TestText_saysWhatAValueIsAndWhatIsWanted(t *testing.T) {
 	t.Parallel()
+	type Embedded struct {
+		E int `json:"e"`
+	}
 	type inner struct {
+		Embedded
+
 		N int     `json:"n"`
 		U uint8   `json:"u"`
 		F float64 `json:"f"`
@@ -105,7 +110,7 @@ func TestText_saysWhatAValueIsAndWhatIsWanted(t *testing.T) {
 		cause := json.Unmarshal([]byte(text), &v)
 		for _, err := range []error{cause, fmt.Errorf("f: %w", cause), fault.New(fault.Invalid, "a.B", "f: %w", cause), errors.Join(cause, os.ErrClosed)} {
 			got := fault.Text(err)
-			if !strings.Contains(got, want) || strings.Contains(got, "Go") || strings.Contains(got, "json") || strings.Contains(got, "inner") {
+			if !strings.Contains(got, want) || strings.Contains(got, "Go") || strings.Contains(got, "json") || strings.Contains(got, "inner") || strings.Contains(got, "Embedded") {
 				t.Errorf("%s: %q, want %q", text, got, want)
 			}
 		}

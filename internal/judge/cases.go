@@ -210,7 +210,7 @@ func syntax(line []byte) string {
 		return "expected an object, got " + typeName(value)
 	}
 	if rest := bytes.TrimSpace(line[dec.InputOffset():]); len(rest) > 0 {
-		return "expected the end of the line after the object, got " + quote(string(rest))
+		return fmt.Sprintf("expected the end of the line after the object, which ends at byte %d", dec.InputOffset())
 	}
 	return ""
 }

@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,7 +23,10 @@ const maxVocabulary = 1 << 24
 const FileName = "tokenizer.json"
 
 // configName is the file beside it to which the Transformers library looks for more tokens.
-const configName = "tokenizer_config.json"
+const (
+	configName = "tokenizer_config.json"
+	fetchAgain = "fetch the model's files again, or give another model directory"
+)
 
 // Load reads the tokenizer of a model directory. A tokenizer_config.json beside it must not add to its tokens, which the
 // Transformers library would do. Errors: as Parse, with the path of the file.
@@ -35,7 +39,7 @@ func Load(dir string) (*Tokenizer, error) {
 	}
 	t, err := Parse(data)
 	if err != nil {
-		return nil, fault.New(fault.Invalid, "tokenizer.Load", "%s: %w", name, err)
+		return nil, fault.New(fault.Invalid, "tokenizer.Load", "%s: %w", name, err).WithHint("%s", cmp.Or(fault.HintOf(err), fetchAgain))
 	}
 	config, err := os.ReadFile(filepath.Join(dir, configName))
 	if errors.Is(err, os.ErrNotExist) {
@@ -45,7 +49,7 @@ func Load(dir string) (*Tokenizer, error) {
 		err = t.checkConfig(config)
 	}
 	if err != nil {
-		return nil, fault.New(fault.Invalid, "tokenizer.Load", "%s: %w", filepath.Join(dir, configName), err)
+		return nil, fault.New(fault.Invalid, "tokenizer.Load", "%s: %w", filepath.Join(dir, configName), err).WithHint("%s", cmp.Or(fault.HintOf(err), fetchAgain))
 	}
 	return t, nil
 }

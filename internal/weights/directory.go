@@ -44,10 +44,7 @@ func ParseConfig(data []byte) (model.Config, error) {
 	const op = "weights.ParseConfig"
 	var r rawConfig
 	if err := json.Unmarshal(data, &r); err != nil {
-		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-			err = fmt.Errorf("%s is a %s that does not fit", wrong.Field, wrong.Value)
-		}
-		return model.Config{}, fault.New(fault.Invalid, op, "config.json: %w", err).WithHint("%s", fetchAgain)
+		return model.Config{}, fault.New(fault.Invalid, op, "config.json: %s", fault.Text(err)).WithHint("%s", fetchAgain)
 	}
 	var bad []string
 	want := func(ok bool, format string, args ...any) {
@@ -149,11 +146,11 @@ func load(dir fs.FS, name string) (*model.Weights, error) {
 	for _, n := range names {
 		f, err := openSource(dir, n)
 		if err != nil {
-			return nil, fault.New(fault.Corrupt, "weights.LoadDir", "%w", err)
+			return nil, fault.New(fault.Corrupt, "weights.LoadDir", "%w", err).WithHint(fetchAgain)
 		}
 		defer f.Close() //nolint:errcheck // was only read
 		if _, err := f.header(); err != nil {
-			return nil, fault.New(fault.KindOf(err), "weights.LoadDir", "%s: %w", path.Join(name, n), err)
+			return nil, fault.New(fault.KindOf(err), "weights.LoadDir", "%s: %w", path.Join(name, n), err).WithHint(fetchAgain)
 		}
 		files = append(files, f.source)
 	}

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -69,7 +70,8 @@ func headerEnd(start []byte, length int) (int, error) {
 	}
 	n := binary.LittleEndian.Uint64(start)
 	if n > maxHeader || n > uint64(length-8) { //nolint:gosec // at least 8
-		return 0, fault.New(fault.Corrupt, op, "the header claims %d bytes, the file has %d", n, length)
+		// Not the number: in another kind of file it is 8 bytes of its content.
+		return 0, fault.New(fault.Corrupt, op, "the header claims to be longer than a header can be in a file of %d bytes", length)
 	}
 	return 8 + int(n), nil //nolint:gosec // bounded above
 }
@@ -125,7 +127,7 @@ func decodeHeader(data []byte) ([]string, map[string]headerEntry, error) {
 		return nil, nil, err
 	}
 	if tok != json.Delim('{') {
-		return nil, nil, fmt.Errorf("begins with %v, want an object", tok)
+		return nil, nil, errors.New("it is no object")
 	}
 	var names []string
 	entries := map[string]headerEntry{}

@@ -118,8 +118,8 @@ func TestParseConfig_refusesOtherModels(t *testing.T) {
 		{`"hidden_size": 2560`, `"hidden_size": 0`, "hidden_size"},
 		{`"num_key_value_heads": 8`, `"num_key_value_heads": 5`, "multiple"},
 		{`{`, ``, "config.json"},
-		{`"hidden_size": 2560`, `"hidden_size": 1e99`, "hidden_size is a number"},
-		{`"hidden_size": 2560`, `"hidden_size": "wide"`, "hidden_size is a string"},
+		{`"hidden_size": 2560`, `"hidden_size": 1e99`, `"hidden_size" is 1e99, want a whole number`},
+		{`"hidden_size": 2560`, `"hidden_size": "wide"`, `"hidden_size" is a text, want a whole number`},
 	}
 	for _, tt := range tests {
 		_, err := ParseConfig([]byte(strings.Replace(string(good), tt.old, tt.new, 1)))

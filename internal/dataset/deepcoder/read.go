@@ -48,7 +48,7 @@ func openSource(path string) (s *source, err error) {
 		return nil, fault.New(fault.Internal, op, "%w", err)
 	}
 	s = &source{path: path, in: in}
-	s.file, err = parquet.OpenFile(in, st.Size(), parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
+	s.file, err = textcol.Open(in, st.Size())
 	if err != nil {
 		return nil, fault.New(fault.Corrupt, op, "%s is no readable Parquet file: %w", path, err).WithHint("fetch the file again")
 	}

@@ -15,6 +15,26 @@ type Column struct {
 	depth int // definition level of a value; any lower one is null
 }
 
+// Open opens a Parquet file whose footer is at the end of its size bytes. An error says nothing of what is in the file.
+func Open(r io.ReaderAt, size int64) (*parquet.File, error) {
+	const magic = "PAR1"
+	for _, place := range []struct {
+		name string
+		at   int64
+	}{{"begin", 0}, {"end", size - int64(len(magic))}} {
+		got := make([]byte, len(magic))
+		if size >= int64(len(magic)) {
+			if _, err := r.ReadAt(got, place.at); err != nil && !errors.Is(err, io.EOF) {
+				return nil, err
+			}
+		}
+		if string(got) != magic {
+			return nil, fmt.Errorf("it does not %s with %s", place.name, magic)
+		}
+	}
+	return parquet.OpenFile(r, size, parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
+}
+
 // Find looks for a column by its path. It returns nil for one that the file does not have, and an error for one that is no text.
 func Find(f *parquet.File, path ...string) (*Column, error) {
 	leaf, ok := f.Schema().Lookup(path...)
