@@ -45,9 +45,8 @@ func checkWithin(flag string, n, least, most int) error {
 // checkDir makes a directory if need be and wants to write in it. A full device passes: a run waits until there is space.
 func checkDir(flag, dir string) error {
 	err := errNoName
-	if st, serr := os.Stat(dir); serr == nil && !st.IsDir() {
-		return fault.New(fault.Invalid, "", "%s %q is a file, not a directory", flag, dir).
-			WithHint("choose a directory with %s; the files in it get their own names", flag)
+	if ferr := checkNoFile(flag, dir); ferr != nil {
+		return ferr
 	}
 	if dir != "" {
 		err = os.MkdirAll(dir, 0o755) //nolint:gosec // as every directory of the store
@@ -62,14 +61,33 @@ func checkDir(flag, dir string) error {
 		WithHint("choose a writable directory with %s", flag)
 }
 
+// checkNoFile wants that the place of a directory is none of a file; it makes nothing.
+func checkNoFile(flag, dir string) error {
+	if st, err := os.Stat(dir); err == nil && !st.IsDir() {
+		return fault.New(fault.Invalid, "", "%s %q is a file, not a directory", flag, dir).
+			WithHint("choose a directory with %s; the files in it get their own names", flag)
+	}
+	return nil
+}
+
 // checkPresent wants a directory that is there; what says which.
 func checkPresent(dir, what string) error {
 	st, err := os.Stat(dir)
 	switch {
+	case errors.Is(err, os.ErrNotExist):
+		err = fault.New(fault.NotFound, "", "there is no %s", dir).WithHint("give %s", what)
 	case err != nil:
-		err = fault.New(fault.NotFound, "", "%w", err).WithHint("give %s", what)
+		err = fault.New(fault.NotFound, "", "%s cannot be read: %w", dir, cause(err)).WithHint("give %s", what)
 	case !st.IsDir():
 		err = fault.New(fault.Invalid, "", "%s is a file, not a directory", dir).WithHint("give %s", what)
+	}
+	return err
+}
+
+// cause is the error of a file without the call that met it and the file's name.
+func cause(err error) error {
+	if e, ok := errors.AsType[*os.PathError](err); ok {
+		return e.Err
 	}
 	return err
 }

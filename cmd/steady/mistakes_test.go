@@ -7,6 +7,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -14,6 +15,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/steadyrl/steady/internal/artifact"
+	"github.com/steadyrl/steady/internal/record"
 	"github.com/steadyrl/steady/internal/testutil"
 	"github.com/steadyrl/steady/internal/ui"
 )
@@ -46,6 +49,7 @@ func TestMistakes_sayWhatWhereAndWhatToDo(t *testing.T) {
 		{"no store", "report r --data=DIR/nowhere", 2, "no artifact store at DIR/nowhere/store", "as --data"},
 		{"a wrong run", "report q --data=DIR/data", 2, `no run "q" in DIR/data/store; there is r`, "name one of these runs"},
 		{"a wrong run of a trajectory", "trajectory show q --group 1 --data=DIR/data", 2, `no run "q"`, "name one of these runs"},
+		{"a wrong study", "study report nope --data=DIR/data --out=DIR/o", 2, `no study "nope" in DIR/data/store; there is none`, "steady study run"},
 		{"a wrong lineage", "ledger r --lineage=l9 --data=DIR/data", 2, `no lineage "l9"; there is l0, l1`, "--lineage"},
 		{"no server", "worker --roles=judge --wait-server=0s --data=DIR/w", 3, "Temporal at 127.0.0.1:" + free + " does not answer", "start `steady dev`"},
 		{"a busy port", "dev --data=DIR/d --temporal=DIR/temporal --port=" + port + " --ui-port=" + free, 2, "port " + port + " is in use", "--port"},
@@ -113,6 +117,62 @@ func TestMistakes_sayWhatWhereAndWhatToDo(t *testing.T) {
 				t.Errorf("the error holds %q:\n%s", word, text)
 			}
 		})
+	}
+}
+
+// Whatever is named of a store, a run or a study: that there is no store, or no such thing, is said with the place and with what there is; nothing is made.
+func TestMistakes_namesOfAStoreAreSaidWithWhatThereIs(t *testing.T) {
+	b := newBench(t)
+	b.store(b.path("data"))
+	store, err := artifact.NewFiles(b.path("data/store"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"trial", "another"} {
+		if _, err := artifact.PutJSON(t.Context(), store, record.StudyLayout{Study: name}.File(), record.Study{Study: name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.MkdirAll(b.path("new/store"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(b.path("bare"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	tree := func() string {
+		var out strings.Builder
+		if err := filepath.WalkDir(b.dir, func(path string, _ fs.DirEntry, err error) error { out.WriteString(path + "\n"); return err }); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	before := tree()
+	for command, kind := range map[string]string{
+		"report nope --out=DIR/r.html":                 "run",
+		"ledger nope":                                  "run",
+		"trajectory show nope --group=1":               "run",
+		"trajectory export nope --group=1 --out=DIR/t": "run",
+		"metrics export nope --format=csv --out=DIR/c": "run",
+		"study report nope --out=DIR/o":                "study",
+		"study show --of=nope":                         "study",
+	} {
+		there := map[string]string{"run": "r", "study": "another, trial"}[kind]
+		for data, want := range map[string]string{
+			"nowhere": "there is no artifact store at DIR/nowhere/store",
+			"bare":    "there is no artifact store at DIR/bare/store",
+			"file":    "there is no artifact store at DIR/file/store",
+			"new":     fmt.Sprintf(`no %s "nope" in DIR/new/store; there is none`, kind),
+			"data":    fmt.Sprintf(`no %s "nope" in DIR/data/store; there is %s`, kind, there),
+		} {
+			text, code := b.steady(strings.Fields(command + " --data=DIR/" + data)...)
+			text = strings.ReplaceAll(text, b.dir, "DIR")
+			if code != exitUsage || !strings.Contains(text, want) || !strings.Contains(text, "try: ") || inside.MatchString(text) {
+				t.Errorf("%s in %s: status %d, want %q\n%s", command, data, code, want, text)
+			}
+		}
+	}
+	if after := tree(); after != before {
+		t.Errorf("made or removed:\n%s\nbefore:\n%s", after, before)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 )
 
 // inside are words of the language and its packages, which no person has to know.
-var inside = regexp.MustCompile(`\b[a-z]+\.[A-Z][A-Za-z]+\b|(?:^|[^.\w])json: |\bstrconv\b|unmarshal|\b(32|64) bit\b|\bu?int(8|16|32|64)?\b|\bfloat(32|64)?\b|\(string\)|\d(ns|µs)\b|%!|goroutine|\.go:\d`)
+var inside = regexp.MustCompile(`\b[a-z]+\.[A-Z][A-Za-z]+\b|(?:^|[^.\w])json: |\bstrconv\b|unmarshal|\b(32|64) bit\b|\bu?int(8|16|32|64)?\b|\bfloat(32|64)?\b|\(string\)|\d(ns|µs)\b|%!|\bl?stat /|goroutine|\.go:\d`)
 
 // numeric are the flags of all commands whose values are numbers or times, by the command's path.
 func numeric(t *testing.T) map[string][]*kong.Flag {

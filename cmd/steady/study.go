@@ -279,7 +279,7 @@ func (c *studyShowCmd) Run(ctx context.Context, s *streams) error {
 
 func (c *studyShowCmd) definition(ctx context.Context) (*config.Study, error) {
 	if c.Of != "" {
-		store, err := c.make(ctx, c.Data)
+		store, err := openStudy(ctx, "--of", c.Of, c.Data, c.Store)
 		if err != nil {
 			return nil, err
 		}
@@ -304,11 +304,11 @@ type studyReportCmd struct {
 
 // Run writes table and picture of a study, finished or not.
 func (c *studyReportCmd) Run(ctx context.Context, s *streams) error {
-	if err := errors.Join(checkName("STUDY", c.Study), checkPresent(c.Data, "the directory of a store with --data"), checkDir("--out", c.Out)); err != nil {
+	store, err := openStudy(ctx, "STUDY", c.Study, c.Data, c.Store)
+	if err := errors.Join(err, checkNoFile("--out", c.Out)); err != nil {
 		return err
 	}
-	store, err := c.make(ctx, c.Data)
-	if err != nil {
+	if err := checkDir("--out", c.Out); err != nil { // makes it
 		return err
 	}
 	_, err = writeStudy(ctx, s, store, c.Study, c.Out)

@@ -264,6 +264,23 @@ func openStore(ctx context.Context, data, address string) (artifact.Store, error
 	return artifact.NewFiles(dir)
 }
 
+// openStudy opens the store of a study that must be there. Errors: Invalid (a name that none can have), NotFound (the message says what there is).
+func openStudy(ctx context.Context, flag, name, data, address string) (artifact.Store, error) {
+	if err := checkName(flag, name); err != nil {
+		return nil, err
+	}
+	store, err := openStore(ctx, data, address)
+	if err != nil {
+		return nil, err
+	}
+	ok, err := store.Exists(ctx, record.StudyLayout{Study: name}.File())
+	if err == nil && !ok {
+		err = fault.New(fault.NotFound, "study", "no study %q in %s; there is %s", name, store.Where(""), listed(ctx, store, "studies")).
+			WithHint("name one of these studies, another store with --data or --store, or begin one with `steady study run`")
+	}
+	return store, err
+}
+
 // listed names the folders of a folder of the store.
 func listed(ctx context.Context, store artifact.Store, name string) string {
 	dirs, err := store.Dirs(ctx, name)
