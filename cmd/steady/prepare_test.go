@@ -200,7 +200,7 @@ func TestDatasetPrepare_refusals(t *testing.T) {
 	}{
 		"no shard":     {prepareArgs(dir, "o", "--shards", filepath.Join(dir, "absent")), "absent: no such file", exitUsage},
 		"a directory":  {prepareArgs(dir, "o", "--shards", dir), "is a directory", exitUsage},
-		"no tokenizer": {prepareArgs(dir, "o", "--tokenizer", filepath.Join(dir, "absent")), "absent: no such file", exitUsage},
+		"no tokenizer": {prepareArgs(dir, "o", "--tokenizer", filepath.Join(dir, "absent")), "there is no ", exitUsage},
 		"no dev":       {prepareArgs(dir, "o", "--dev=0"), "--dev 0: want at least 1", exitUsage},
 		"twice":        {prepareArgs(dir, "o", "--shards", filepath.Join(dir, "a.parquet")), "two shards have the name a.parquet", exitUsage},
 		"exclude":      {prepareArgs(dir, "o", "--exclude", filepath.Join(dir, "c.parquet")), "--exclude", exitUsage},

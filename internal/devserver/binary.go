@@ -37,13 +37,23 @@ var versionText = regexp.MustCompile(`temporal version (\S+) \(Server (\S+?),? U
 // Inspect runs "path --version" and reads the answer. Errors: NotFound, Invalid if it is not the temporal command
 // line or older than 1.5.1, and the context's.
 func Inspect(ctx context.Context, path string) (Binary, error) {
+	b, err := inspect(ctx, path)
+	return b, ended(ctx, err)
+}
+
+// ended returns the context's error for any that was met after its end: a program that was killed, as nobody waits for it, is not to blame.
+func ended(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
+func inspect(ctx context.Context, path string) (Binary, error) {
 	const op = "devserver.Inspect"
 	limited, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	out, err := exec.CommandContext(limited, path, "--version").CombinedOutput()
-	if err != nil && ctx.Err() != nil { // killed, as nobody waits for it: no fault of the program
-		return Binary{}, ctx.Err()
-	}
 	if err != nil {
 		kind := fault.Invalid
 		if _, statErr := exec.LookPath(path); statErr != nil {
@@ -66,8 +76,13 @@ func Inspect(ctx context.Context, path string) (Binary, error) {
 // one in the folder .tools of the working directory, else a new enough one on PATH. Errors: NotFound with a hint, and
 // the context's.
 func Find(ctx context.Context, explicit string) (Binary, error) {
+	b, err := find(ctx, explicit)
+	return b, ended(ctx, err)
+}
+
+func find(ctx context.Context, explicit string) (Binary, error) {
 	if explicit != "" {
-		return Inspect(ctx, explicit)
+		return inspect(ctx, explicit)
 	}
 	var beside []string
 	if self, err := os.Executable(); err == nil {
@@ -75,15 +90,12 @@ func Find(ctx context.Context, explicit string) (Binary, error) {
 	}
 	beside = append(beside, filepath.Join(".tools", "temporal"))
 	for _, path := range beside {
-		if b, err := Inspect(ctx, path); err == nil {
+		if b, err := inspect(ctx, path); err == nil {
 			return b, nil
 		}
 	}
 	if b, ok := onPath(ctx); ok {
 		return b, nil
-	}
-	if err := ctx.Err(); err != nil { // nothing was looked at
-		return Binary{}, err
 	}
 	return Binary{}, fault.New(fault.NotFound, "devserver.Find", "no temporal command line of version %s or newer on PATH, none in %s", pathVersion, strings.Join(beside, ", ")).
 		WithHint("`make build` brings it; or install it from temporal.io and try again, or name it with --temporal")
@@ -94,7 +106,7 @@ func onPath(ctx context.Context) (Binary, bool) {
 	if err != nil {
 		return Binary{}, false
 	}
-	b, err := Inspect(ctx, path)
+	b, err := inspect(ctx, path)
 	return b, err == nil && compareVersions(b.CLI, pathVersion) >= 0
 }
 

@@ -63,6 +63,29 @@ func TestFind_interrupted(t *testing.T) {
 	if _, err := Find(ctx, ""); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v, want that it was canceled", err)
 	}
+	// While a program answers, wherever it was found.
+	path := os.Getenv("PATH")
+	for _, place := range []string{"named", ".tools", "on PATH"} {
+		t.Chdir(t.TempDir())
+		pipe, ctx := testutil.Asked(t)
+		dir, explicit := t.TempDir(), ""
+		switch place {
+		case "named":
+			explicit = filepath.Join(dir, "temporal")
+		case ".tools":
+			if err := os.Mkdir(".tools", 0o750); err != nil {
+				t.Fatal(err)
+			}
+			dir = ".tools"
+		default:
+			t.Setenv("PATH", dir+string(filepath.ListSeparator)+path)
+		}
+		testutil.WriteScript(t, dir, "temporal", "exec /bin/cat "+pipe)
+		if _, err := Find(ctx, explicit); !errors.Is(err, context.Canceled) || fault.Is(err, fault.NotFound) {
+			t.Errorf("%s: %v, want that it was canceled", place, err)
+		}
+		t.Setenv("PATH", path)
+	}
 }
 
 func TestCompareVersions_comparesNumbers(t *testing.T) {

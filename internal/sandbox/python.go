@@ -54,12 +54,17 @@ func (v version) crippled() bool { return v[0] == 3 && v[1] == 12 && v[2] < 3 }
 // else any python3 from 3.9 on with Warning set. Scripts in front of an interpreter are looked through.
 // Errors: Invalid if path is not a usable interpreter, Infrastructure if none is found, and the context's.
 func FindPython(ctx context.Context, path string) (Python, error) {
+	p, err := findPython(ctx, path)
+	if err != nil && ctx.Err() != nil { // a program that was killed, as nobody waits for it, is not to blame
+		return Python{}, ctx.Err()
+	}
+	return p, err
+}
+
+func findPython(ctx context.Context, path string) (Python, error) {
 	const op = "sandbox.FindPython"
 	if path != "" {
 		p, err := probe(ctx, path)
-		if err != nil && ctx.Err() != nil {
-			return Python{}, err
-		}
 		if err != nil {
 			return Python{}, fault.New(fault.Invalid, op, "%s: %w", path, err).WithHint("%s", pythonHint)
 		}
@@ -68,16 +73,10 @@ func FindPython(ctx context.Context, path string) (Python, error) {
 	best, passed := choose(ctx, []string{
 		"python3.12", "/usr/local/bin/python3.12", "/usr/bin/python3.12", "python3", "/usr/local/bin/python3", "/usr/bin/python3",
 	})
-	if err := ctx.Err(); err != nil {
-		return Python{}, err
-	}
 	if best == "" {
 		return Python{}, fault.New(fault.Infrastructure, op, "no python3 from 3.9 on was found%s", passed).WithHint("%s", pythonHint)
 	}
 	p, err := probe(ctx, best)
-	if err != nil && ctx.Err() != nil {
-		return Python{}, err
-	}
 	if err != nil {
 		return Python{}, fault.New(fault.Infrastructure, op, "%s: %w", best, err).WithHint("%s", pythonHint)
 	}
@@ -114,9 +113,6 @@ func python(ctx context.Context, path, code string) ([]byte, error) {
 	cmd := exec.CommandContext(limited, path, "-I", "-c", code)
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
-	if err != nil && ctx.Err() != nil { // killed, as nobody waits for it: no fault of the interpreter
-		return nil, ctx.Err()
-	}
 	if err != nil {
 		err = fmt.Errorf("does not run: %w", err)
 		if text := bytes.TrimSpace(stderr.Bytes()); len(text) > 0 {

@@ -234,16 +234,24 @@ func TestFindPython_explicit(t *testing.T) {
 
 // Who is interrupted while an interpreter answers hears of the interrupt and not of a bad interpreter.
 func TestFindPython_interrupted(t *testing.T) {
-	t.Parallel()
+	path := os.Getenv("PATH")
 	for _, question := range []string{"version", "description"} {
-		pipe, ctx := testutil.Asked(t)
-		script := "exec cat " + pipe
-		if question == "description" {
-			script = `case "$3" in *"print(\"%d.%d.%d\""*) echo 3.12.4; exit;; esac; ` + script
-		}
-		_, err := sandbox.FindPython(ctx, testutil.WriteScript(t, t.TempDir(), "python3", script))
-		if !errors.Is(err, context.Canceled) || fault.Is(err, fault.Invalid) {
-			t.Errorf("interrupted at its %s: %v, want that it was canceled", question, err)
+		for _, named := range []bool{true, false} {
+			pipe, ctx := testutil.Asked(t)
+			script := "exec cat " + pipe
+			if question == "description" {
+				script = `case "$3" in *"print(\"%d.%d.%d\""*) echo 3.12.4; exit;; esac; ` + script
+			}
+			dir := t.TempDir()
+			program := testutil.WriteScript(t, dir, "python3.12", script)
+			if !named { // it is the first that is looked for
+				program = ""
+			}
+			t.Setenv("PATH", dir+string(filepath.ListSeparator)+path)
+			_, err := sandbox.FindPython(ctx, program)
+			if !errors.Is(err, context.Canceled) || fault.Is(err, fault.Invalid) || fault.Is(err, fault.Infrastructure) {
+				t.Errorf("interrupted at its %s (named: %v): %v, want that it was canceled", question, named, err)
+			}
 		}
 	}
 }
