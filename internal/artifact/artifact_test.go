@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -259,6 +260,28 @@ func TestFiles_awayIsBusyAndMakesNothing(t *testing.T) {
 	for name, call := range calls {
 		if err := call(); err != nil && name != "Get none" {
 			t.Errorf("back again: %s: %v", name, err)
+		}
+	}
+}
+
+// A pipe in place of an object is damage; nobody waits for it.
+func TestFiles_aPipeIsNoObject(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, err := artifact.NewFiles(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(filepath.Join(dir, "o"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, _, get := s.Get(t.Context(), "o")
+	_, open := s.Open(t.Context(), "o")
+	_, at := s.OpenAt(t.Context(), "o")
+	_, put := s.Put(t.Context(), "o", []byte("x"))
+	for what, err := range map[string]error{"Get": get, "Open": open, "OpenAt": at, "Put": put} {
+		if !fault.Is(err, fault.Corrupt) {
+			t.Errorf("%s: %v, want Corrupt", what, err)
 		}
 	}
 }

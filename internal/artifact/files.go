@@ -1,6 +1,7 @@
 package artifact
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -88,7 +89,7 @@ func (f *Files) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	file, err := os.Open(p)
+	file, err := durable.Open(p)
 	if errors.Is(err, syscall.ENOTDIR) {
 		err = fs.ErrNotExist
 	}
@@ -338,7 +339,7 @@ func (f *Files) Get(ctx context.Context, name string) ([]byte, Ref, error) {
 	if err != nil {
 		return nil, Ref{}, err
 	}
-	data, err := os.ReadFile(p)
+	data, err := readFile(p)
 	if errors.Is(err, syscall.ENOTDIR) { // an object lies where the name has a directory
 		err = fs.ErrNotExist
 	}
@@ -346,6 +347,21 @@ func (f *Files) Get(ctx context.Context, name string) ([]byte, Ref, error) {
 		return nil, Ref{}, f.classify("artifact.Get", name, err)
 	}
 	return data, Ref{Name: name, Digest: Digest(data), Size: int64(len(data))}, nil
+}
+
+func readFile(name string) ([]byte, error) {
+	f, err := durable.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	st, err := f.Stat()
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	var data bytes.Buffer
+	data.Grow(int(min(st.Size(), 1<<40)) + bytes.MinRead)
+	_, err = data.ReadFrom(f)
+	return data.Bytes(), errors.Join(err, f.Close())
 }
 
 // Exists implements Store.
@@ -520,6 +536,8 @@ func classify(op, name string, err error) error {
 		return err
 	case errors.Is(err, fs.ErrNotExist):
 		return fault.New(fault.NotFound, op, "%s: %w", name, err)
+	case errors.Is(err, durable.ErrNoFile), errors.Is(err, syscall.ELOOP):
+		return fault.New(fault.Corrupt, op, "%s: %w", name, err).WithHint("remove it; the store holds files and directories only")
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return fault.New(fault.Busy, op, "%s: %w", name, err).WithHint("free space on the device of the artifact store; the run waits and goes on by itself")
 	case errors.Is(err, syscall.EFBIG):

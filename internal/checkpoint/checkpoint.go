@@ -367,11 +367,14 @@ func confirm(dir string, meta Meta, l weights.Layout, sums *weights.Sums) error 
 
 func opener(dir string) func(string) (File, error) {
 	return func(file string) (File, error) {
-		f, err := os.Open(filepath.Join(dir, file))
+		f, err := durable.Open(filepath.Join(dir, file))
 		if err != nil {
 			return nil, err
 		}
 		st, err := f.Stat()
+		if err == nil && st.IsDir() {
+			err = errOther
+		}
 		if err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
@@ -397,7 +400,7 @@ func unreadable(dir string, f FileDigest, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return fault.New(fault.Corrupt, "checkpoint.Load", "%s/%s is missing", dir, f.Name)
-	case errors.Is(err, errOther), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+	case errors.Is(err, errOther), errors.Is(err, durable.ErrNoFile), errors.Is(err, syscall.ELOOP), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return damaged(dir, f)
 	}
 	return classify("checkpoint.Load", err)
@@ -406,13 +409,16 @@ func unreadable(dir string, f FileDigest, err error) error {
 func readMeta(dir string, open func(string) (File, error)) (Meta, error) {
 	const op = "checkpoint.Load"
 	file, err := open(MetaFile)
-	if err != nil {
+	var data []byte
+	if err == nil {
+		data, err = io.ReadAll(io.NewSectionReader(file, 0, min(file.Size(), maxMeta)))
+		_ = file.Close() // was only read
+	}
+	if errors.Is(err, fs.ErrNotExist) {
 		return Meta{}, classify(op, err)
 	}
-	data, err := io.ReadAll(io.NewSectionReader(file, 0, file.Size()))
-	_ = file.Close() // was only read
 	if err != nil {
-		return Meta{}, classify(op, err)
+		return Meta{}, unreadable(dir, FileDigest{Name: MetaFile}, err)
 	}
 	var meta Meta
 	if err := json.Unmarshal(data, &meta); err != nil {
@@ -429,7 +435,30 @@ func readMeta(dir string, open func(string) (File, error)) (Meta, error) {
 	if err := meta.Config.Check(); err != nil {
 		return Meta{}, fault.New(fault.Corrupt, op, "%s: %w", dir, err)
 	}
-	return meta, nil
+	return meta, checkSizes(dir, meta, open)
+}
+
+// maxMeta bounds a meta.json that is none.
+const maxMeta = 1 << 20
+
+// checkSizes compares the files' sizes with the model's shape, before anything is made in that shape.
+func checkSizes(dir string, meta Meta, open func(string) (File, error)) error {
+	l, err := weights.NewLayout(meta.Config.Tensors(), weights.F32)
+	if err != nil {
+		return err
+	}
+	for _, f := range meta.Files {
+		file, err := open(f.Name)
+		if err != nil {
+			return unreadable(dir, f, err)
+		}
+		size := file.Size()
+		_ = file.Close() // was only looked at
+		if f.Size != int64(l.Size) || size != f.Size {
+			return damaged(dir, f)
+		}
+	}
+	return nil
 }
 
 // classify gives an error of the file system its kind; others have theirs.

@@ -200,6 +200,14 @@ func TestLoad_everyDamageIsFound(t *testing.T) {
 			everyDamage(t, dir, format+" "+what, find)
 		}
 	}
+	for what, find := range map[string]func(dir string) error{
+		"Load":     func(dir string) error { _, _, err := checkpoint.Load(t.Context(), dir); return err },
+		"Verify":   func(dir string) error { _, err := checkpoint.Verify(t.Context(), dir); return err },
+		"Describe": func(dir string) error { _, err := checkpoint.Describe(dir); return err },
+	} {
+		otherThings(t, what, find)
+		otherNumbers(t, what, find)
+	}
 	// A save over a damaged checkpoint repairs it.
 	dir := filepath.Join(t.TempDir(), "c")
 	for range 2 {
@@ -263,6 +271,85 @@ func everyDamage(t *testing.T, dir, what string, find func() error) {
 	}
 	if err := find(); err != nil {
 		t.Errorf("%s: restored: %v", what, err)
+	}
+}
+
+// What is no file is damage, whatever it is: nobody waits for somebody to write into a pipe.
+func otherThings(t *testing.T, what string, find func(dir string) error) {
+	t.Helper()
+	for _, file := range []string{checkpoint.MetaFile, checkpoint.MasterFile, "adam_m.safetensors", "adam_v.safetensors"} {
+		for thing, put := range map[string]func(name string) error{
+			"a directory": func(name string) error { return os.Mkdir(name, 0o750) },
+			"a pipe":      func(name string) error { return syscall.Mkfifo(name, 0o600) },
+			"a link to a pipe": func(name string) error {
+				return errors.Join(syscall.Mkfifo(name+"2", 0o600), os.Symlink(name+"2", name))
+			},
+			"a link to a device":   func(name string) error { return os.Symlink("/dev/zero", name) },
+			"a link to nothing":    func(name string) error { return os.Symlink(name+"3", name) },
+			"a link to itself":     func(name string) error { return os.Symlink(filepath.Base(name), name) },
+			"another file's bytes": func(name string) error { return os.Link(filepath.Join(filepath.Dir(name), "other"), name) },
+		} {
+			dir := filepath.Join(t.TempDir(), "c")
+			if _, err := checkpoint.SaveState(t.Context(), dir, state(1, 3), 3); err != nil {
+				t.Fatal(err)
+			}
+			name := filepath.Join(dir, file)
+			if err := errors.Join(os.WriteFile(filepath.Join(dir, "other"), []byte("{}"), 0o600), os.Remove(name), put(name)); err != nil {
+				t.Fatal(err)
+			}
+			err := find(dir)
+			if k := fault.KindOf(err); err == nil || k != fault.Corrupt && (k != fault.NotFound || file != checkpoint.MetaFile) {
+				t.Errorf("%s: %s in place of %s: %v, want Corrupt", what, thing, file, err)
+			}
+		}
+	}
+}
+
+// Numbers of meta.json that are not those of the files are damage before anything is made in their size.
+func otherNumbers(t *testing.T, what string, find func(dir string) error) {
+	t.Helper()
+	for _, format := range []int{1, 2} {
+		dir := filepath.Join(t.TempDir(), "c")
+		if format == 1 {
+			saveAs1(t, dir, state(1, 3), 3)
+		} else if _, err := checkpoint.SaveState(t.Context(), dir, state(1, 3), 3); err != nil {
+			t.Fatal(err)
+		}
+		name := filepath.Join(dir, checkpoint.MetaFile)
+		good, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for field, values := range map[string][]any{
+			"format": {0, 3, -1, "2", nil}, "files": {nil, []any{}, "x"}, "config": {nil, 1},
+			"config.hidden_size": {0, -8, 16, 1 << 17, 1 << 40, "8"}, "config.vocab_size": {13, 1 << 24, 1 << 62}, "config.num_hidden_layers": {2, 1 << 11, 1 << 40},
+			"config.num_attention_heads": {4, 1 << 12, 1 << 40}, "config.head_dim": {2, 1 << 12, 1 << 40}, "config.intermediate_size": {11, 1 << 20, 1 << 40},
+			"files.size": {0, -1, 1 << 40, "9"}, "files.name": {"", "x", "../c/master.safetensors", 7},
+		} {
+			for _, v := range values {
+				var meta map[string]any
+				if err := json.Unmarshal(good, &meta); err != nil {
+					t.Fatal(err)
+				}
+				at, key := meta, field
+				if parent, child, ok := strings.Cut(field, "."); ok && parent == "config" {
+					at, key = meta["config"].(map[string]any), child //nolint:forcetypeassert,errcheck // it is an object
+				} else if ok {
+					at, key = meta["files"].([]any)[1].(map[string]any), child //nolint:forcetypeassert,errcheck // a list of objects
+				}
+				at[key] = v
+				data, err := json.Marshal(meta)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(name, data, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if err := find(dir); !fault.Is(err, fault.Corrupt) {
+					t.Errorf("%s of format %d with %s %v: %v, want Corrupt", what, format, field, v, err)
+				}
+			}
+		}
 	}
 }
 

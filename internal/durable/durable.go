@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"syscall"
 )
 
 // WriteNew writes a file that must not exist, mode 0644, and returns when its bytes are on the device. Its name is safe after
@@ -44,6 +45,28 @@ func WriteAll(f *os.File, data []byte) error {
 	}
 	all.Wait()
 	return cmp.Or(errs...)
+}
+
+// ErrNoFile says that what has a file's name is a pipe, a socket or a device.
+var ErrNoFile = errors.New("is no file, but a pipe, a socket or a device")
+
+// Open opens a file or directory for reading. It never waits, as an open of a pipe does for somebody who writes: what is neither is ErrNoFile.
+func Open(name string) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, syscall.ENXIO) { // a socket
+		return nil, &os.PathError{Op: "open", Path: name, Err: ErrNoFile}
+	}
+	if err != nil {
+		return nil, err
+	}
+	st, err := f.Stat()
+	if err == nil && !st.Mode().IsRegular() && !st.IsDir() {
+		err = &os.PathError{Op: "open", Path: name, Err: ErrNoFile}
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 // SyncDir returns when the names in a directory are on the device.

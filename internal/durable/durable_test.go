@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/steadyrl/steady/internal/durable"
@@ -80,6 +82,35 @@ func TestWriteAll_everyLength(t *testing.T) {
 		}
 		if err := f.Close(); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+func TestOpen_filesAndDirectoriesOnly(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := func(name string) string { return filepath.Join(dir, name) }
+	l, err := net.Listen("unix", path("socket"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := errors.Join(
+		syscall.Mkfifo(path("pipe"), 0o600), os.Symlink("/dev/null", path("device")), os.Symlink("pipe", path("link")), os.WriteFile(path("file"), []byte("x"), 0o600),
+	); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]error{
+		"pipe": durable.ErrNoFile, "device": durable.ErrNoFile, "link": durable.ErrNoFile, "socket": durable.ErrNoFile, "absent": fs.ErrNotExist, "file": nil, ".": nil,
+	} {
+		f, err := durable.Open(path(name))
+		if !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", name, err, want)
+		}
+		if err == nil {
+			if err := f.Close(); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 }

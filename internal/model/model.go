@@ -31,18 +31,19 @@ func (c Config) Check() error {
 	for _, f := range []struct {
 		name string
 		v    int
+		most int // far above any model's: what is larger is damage, and must not become a list of tensors
 	}{
-		{"vocab_size", c.Vocab},
-		{"hidden_size", c.Hidden},
-		{"num_hidden_layers", c.Layers},
-		{"num_attention_heads", c.Heads},
-		{"num_key_value_heads", c.KVHeads},
-		{"head_dim", c.HeadDim},
-		{"intermediate_size", c.Intermediate},
-		{"max_position_embeddings", c.MaxPosition},
+		{"vocab_size", c.Vocab, 1 << 24},
+		{"hidden_size", c.Hidden, 1 << 17},
+		{"num_hidden_layers", c.Layers, 1 << 11},
+		{"num_attention_heads", c.Heads, 1 << 12},
+		{"num_key_value_heads", c.KVHeads, 1 << 12},
+		{"head_dim", c.HeadDim, 1 << 12},
+		{"intermediate_size", c.Intermediate, 1 << 20},
+		{"max_position_embeddings", c.MaxPosition, 1 << 30},
 	} {
-		if f.v <= 0 {
-			bad = append(bad, fmt.Sprintf("%s must be > 0, got %d", f.name, f.v))
+		if f.v <= 0 || f.v > f.most {
+			bad = append(bad, fmt.Sprintf("%s must be > 0 and at most %d, got %d", f.name, f.most, f.v))
 		}
 	}
 	if c.KVHeads > 0 && c.Heads%c.KVHeads != 0 {

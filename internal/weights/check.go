@@ -40,6 +40,13 @@ func CheckDir(ctx context.Context, dir fs.FS, name string) error {
 				WithHint(fetchAgain)
 		}
 	}
+	in := map[string]string{}
+	for tensor, p := range k.in {
+		in[tensor] = p.file
+	}
+	if err := checkIndex(dir, name, in); err != nil {
+		return err
+	}
 	for _, s := range c.Tensors() {
 		if _, ok := k.in[s.Name]; !ok {
 			return fault.New(fault.Corrupt, "weights.CheckDir", "%s: tensor %s is in none of the %d weight files", name, s.Name, len(files)).

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -100,8 +101,30 @@ const fetchAgain = "fetch the model's files again, or give another model directo
 func WeightFiles(dir string) ([]string, error) { return weightFiles(os.DirFS(dir), dir) }
 
 func weightFiles(dir fs.FS, name string) ([]string, error) {
-	if _, err := fs.Stat(dir, SingleFile); err == nil {
+	where, err := readIndex(dir, name)
+	if err != nil {
+		return nil, err
+	}
+	if where == nil {
 		return []string{SingleFile}, nil
+	}
+	var names []string
+	for _, f := range where {
+		if path.Base(f) != f {
+			return nil, fault.New(fault.Corrupt, "weights.WeightFiles", "%s names the file %q", path.Join(name, IndexFile), f).WithHint(fetchAgain)
+		}
+		if !slices.Contains(names, f) {
+			names = append(names, f)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// readIndex returns the file of each tensor by the index of a model directory, nil for one with a single file.
+func readIndex(dir fs.FS, name string) (map[string]string, error) {
+	if _, err := fs.Stat(dir, SingleFile); err == nil {
+		return nil, nil
 	}
 	data, err := fs.ReadFile(dir, IndexFile)
 	if err != nil {
@@ -113,17 +136,10 @@ func weightFiles(dir fs.FS, name string) ([]string, error) {
 	if err := json.Unmarshal(data, &index); err != nil {
 		return nil, fault.New(fault.Corrupt, "weights.WeightFiles", "%s: %w", path.Join(name, IndexFile), err).WithHint(fetchAgain)
 	}
-	var names []string
-	for _, f := range index.WeightMap {
-		if path.Base(f) != f {
-			return nil, fault.New(fault.Corrupt, "weights.WeightFiles", "%s names the file %q", path.Join(name, IndexFile), f).WithHint(fetchAgain)
-		}
-		if !slices.Contains(names, f) {
-			names = append(names, f)
-		}
+	if index.WeightMap == nil {
+		return map[string]string{}, nil
 	}
-	slices.Sort(names)
-	return names, nil
+	return index.WeightMap, nil
 }
 
 // LoadDir reads a model directory in Hugging Face layout. Errors: Invalid (no model, or one that this build cannot
@@ -143,22 +159,45 @@ func load(dir fs.FS, name string) (*model.Weights, error) {
 		return nil, err
 	}
 	var files []source
+	in := map[string]string{}
 	for _, n := range names {
 		f, err := openSource(dir, n)
 		if err != nil {
 			return nil, fault.New(fault.Corrupt, "weights.LoadDir", "%w", err).WithHint(fetchAgain)
 		}
 		defer f.Close() //nolint:errcheck // was only read
-		if _, err := f.header(); err != nil {
+		tensors, err := f.header()
+		if err != nil {
 			return nil, fault.New(fault.KindOf(err), "weights.LoadDir", "%s: %w", path.Join(name, n), err).WithHint(fetchAgain)
 		}
+		for _, t := range tensors {
+			in[t.Name] = n
+		}
 		files = append(files, f.source)
+	}
+	if err := checkIndex(dir, name, in); err != nil {
+		return nil, err
 	}
 	w, _, err := decodeAll(c, files)
 	if err != nil && fault.KindOf(err) == fault.Internal { // a file that cannot be read
 		err = fault.New(fault.Corrupt, "weights.LoadDir", "%s: %w", name, err)
 	}
 	return w, err
+}
+
+// checkIndex compares the index of a model directory with the file that each tensor is in.
+func checkIndex(dir fs.FS, name string, in map[string]string) error {
+	where, err := readIndex(dir, name)
+	if err != nil {
+		return err
+	}
+	for _, tensor := range slices.Sorted(maps.Keys(where)) {
+		if file := in[tensor]; file != "" && file != where[tensor] {
+			return fault.New(fault.Corrupt, "weights.LoadDir", "%s: tensor %s is in %s, %s says %s", name, tensor, file, IndexFile, where[tensor]).
+				WithHint(fetchAgain)
+		}
+	}
+	return nil
 }
 
 // openSource opens a file; one that cannot be read in parts is read as a whole.

@@ -86,57 +86,67 @@ func (s source) block(t Tensor, b Block) (raw []byte, release func(), err error)
 	return *buf, func() { raws.Put(buf) }, nil
 }
 
-// decodeAll reads the tensors of a model from files. The digest is that of what was read if all elements are BF16.
-func decodeAll(c model.Config, files []source) (w *model.Weights, digest string, err error) {
+// stored is a tensor in its file.
+type stored struct {
+	Tensor
+	source
+}
+
+// find returns where each tensor of a model lies, in module order, and after them a tied head that is stored all the same, with their shapes.
+func find(c model.Config, files []source) (at []stored, specs []model.Spec, err error) {
 	const op = "weights.Decode"
-	w = model.NewWeights(c)
+	specs = c.Tensors()
 	index := map[string]int{}
-	for i, s := range w.Specs {
+	for i, s := range specs {
 		index[s.Name] = i
 	}
-	type place struct {
-		Tensor
-		source
-	}
-	at := make([]place, len(w.Specs))
+	at = make([]stored, len(specs))
 	seen := map[string]bool{}
-	specs := w.Specs // and the head, if it is stored all the same
-	into := slices.Clone(w.Data)
-	half := true
 	for _, file := range files {
 		tensors, err := file.header()
 		if err != nil {
-			return nil, "", err
+			return nil, nil, err
 		}
 		for _, t := range tensors {
 			if seen[t.Name] {
-				return nil, "", fault.New(fault.Corrupt, op, "tensor %s is in two files", t.Name)
+				return nil, nil, fault.New(fault.Corrupt, op, "tensor %s is in two files", t.Name)
 			}
 			seen[t.Name] = true
-			half = half && t.DType == BF16
-			if c.TieEmbedding && t.Name == tiedHead {
-				if fmt.Sprint(t.Shape) != fmt.Sprint(w.Specs[index[embedding]].Shape) {
-					return nil, "", headDiffers("the model")
-				}
-				specs = append(slices.Clone(specs), model.Spec{Name: t.Name, Shape: t.Shape})
-				at, into = append(at, place{t, file}), append(into, make([]float32, t.Size/t.DType.size()))
-				continue
-			}
 			i, ok := index[t.Name]
+			if c.TieEmbedding && t.Name == tiedHead {
+				i, ok = len(at), true
+				at, specs = append(at, stored{}), append(specs, model.Spec{Name: t.Name, Shape: specs[index[embedding]].Shape})
+			}
 			if !ok {
-				return nil, "", fault.New(fault.Corrupt, op, "tensor %s does not belong to this model", t.Name)
+				return nil, nil, fault.New(fault.Corrupt, op, "tensor %s does not belong to this model", t.Name)
 			}
-			if fmt.Sprint(w.Specs[i].Shape) != fmt.Sprint(t.Shape) {
-				return nil, "", fault.New(fault.Corrupt, op, "tensor %s has shape %v, config.json says %v", t.Name, t.Shape, w.Specs[i].Shape)
+			if fmt.Sprint(specs[i].Shape) != fmt.Sprint(t.Shape) {
+				return nil, nil, fault.New(fault.Corrupt, op, "tensor %s has shape %v, config.json says %v", t.Name, t.Shape, specs[i].Shape)
 			}
-			at[i] = place{t, file}
+			at[i] = stored{t, file}
 		}
 	}
-	for _, s := range w.Specs {
+	for _, s := range specs {
 		if !seen[s.Name] {
-			return nil, "", fault.New(fault.Corrupt, op, "tensor %s is missing", s.Name)
+			return nil, nil, fault.New(fault.Corrupt, op, "tensor %s is missing", s.Name)
 		}
 	}
+	return at, specs, nil
+}
+
+// decodeAll reads the tensors of a model from files. The digest is that of what was read if all elements are BF16. Nothing is made in the model's size
+// before the files have shown that they are as large.
+func decodeAll(c model.Config, files []source) (w *model.Weights, digest string, err error) {
+	at, specs, err := find(c, files)
+	if err != nil {
+		return nil, "", err
+	}
+	w = model.NewWeights(c)
+	into := slices.Clone(w.Data)
+	if len(specs) > len(into) {
+		into = append(into, make([]float32, specs[len(into)].Size()))
+	}
+	half := !slices.ContainsFunc(at, func(s stored) bool { return s.DType != BF16 })
 	sums := newSums(specs)
 	if err := eachBlock(specs, func(b Block) error {
 		p := at[b.Tensor]

@@ -358,6 +358,15 @@ func TestCheckDir_findsWhatLoadingWouldFind(t *testing.T) {
 		t.Fatal(err)
 	}
 	first, second := shards[0].Name, shards[1].Name
+	var index map[string]map[string]any
+	if err := json.Unmarshal(shards[len(shards)-1].Data, &index); err != nil {
+		t.Fatal(err)
+	}
+	index["weight_map"][shards[0].Tensors[0]] = second
+	exchanged, err := json.Marshal(index)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
 		name  string
 		files map[string][]byte // over the shards; nil removes
@@ -376,6 +385,9 @@ func TestCheckDir_findsWhatLoadingWouldFind(t *testing.T) {
 		{"NaN", map[string][]byte{second: nan(t, shards[1].Data, 8, 0, 0, 0xc0, 0x7f)}, fault.Numeric, "NaN at element 2"},
 		{"infinite", map[string][]byte{SingleFile: nan(t, bf, 6, 0x80, 0xff)}, fault.Numeric, "-Inf at element 3"},
 		{"no weights", map[string][]byte{IndexFile: nil}, fault.Invalid, IndexFile},
+		{"an index that names another shard", map[string][]byte{IndexFile: exchanged}, fault.Corrupt, "says " + second},
+		{"a shape that no file has", map[string][]byte{ConfigFile: []byte(strings.NewReplacer(`"vocab_size":12`, `"vocab_size":16777216`, `"hidden_size":8`, `"hidden_size":131072`).Replace(tinyConfig))}, fault.Corrupt, "config.json says"},
+		{"a size that no model has", map[string][]byte{ConfigFile: []byte(strings.Replace(tinyConfig, `"num_hidden_layers":2`, `"num_hidden_layers":1099511627776`, 1))}, fault.Invalid, "num_hidden_layers must be"},
 		{"damaged index", map[string][]byte{IndexFile: []byte("{")}, fault.Corrupt, IndexFile},
 		{"no configuration", map[string][]byte{ConfigFile: nil}, fault.Invalid, ConfigFile},
 	} {
